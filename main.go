@@ -1,4 +1,228 @@
-// Command ankka-flow-sidecar runs beside a streamlet's process and owns everything Kafka for it.
+// Command ankka-flow-sidecar runs beside a streamlet's process and owns everything Kafka for it: it reads the inlets'
+// topics, hands batches to the process, writes what the process emits, and commits what is written.
 package main
 
-func main() {}
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strconv"
+	"sync"
+	"syscall"
+	"time"
+
+	"google.golang.org/grpc"
+)
+
+// Exit codes (seeds: Start-up and exit codes).
+const (
+	exitStopped       = 0
+	exitRefused       = 1 // the process is not the deployed one
+	exitConfiguration = 2
+)
+
+const (
+	firstBackoff  = 500 * time.Millisecond
+	fetchedAtMost = 32 << 20 // bytes of fetched records, all inlets together
+)
+
+// world is everything outside the program: run touches nothing else but the clock of package time.
+type world struct {
+	args      []string // without the program's name
+	lookupEnv func(string) (string, bool)
+	stdout    io.Writer
+	network   network
+	files     files
+}
+
+func main() {
+	ctx, restore := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
+	context.AfterFunc(ctx, restore) // a second signal ends the program at once
+	dialer := &net.Dialer{Timeout: 10 * time.Second}
+	os.Exit(run(ctx, world{
+		args: os.Args[1:], lookupEnv: os.LookupEnv, stdout: os.Stdout, files: disk{},
+		network: network{dial: dialer.DialContext, listen: net.Listen},
+	}))
+}
+
+// sidecar is what lives from start-up to the end.
+type sidecar struct {
+	cfg     *Config
+	log     *slog.Logger
+	network network
+	ready   *readiness
+	inlets  map[string]*inlet
+	outlets map[string]*outlet
+
+	lastBatch uint64 // the last conversation's last batch id
+}
+
+// run is the life of the sidecar: configuration, then conversations one after another until ctx ends or the process is
+// refused. It returns the exit code.
+func run(ctx context.Context, w world) int {
+	if slices.Contains(w.args, "--help") || slices.Contains(w.args, "-h") {
+		fmt.Fprint(w.stdout, usage())
+		return exitStopped
+	}
+	if slices.Contains(w.args, "--version") {
+		fmt.Fprintf(w.stdout, "ankka-flow-sidecar %s, protocol %s, %s\n", sidecarVersion(), protocolVersion, runtime.Version())
+		return exitStopped
+	}
+	cfg, warnings, problems := readConfig(w.args, w.lookupEnv, w.files.ReadFile)
+	log := newLog(w.stdout, cfg.LogFormat, cfg.LogLevel)
+	listener, more := claim(cfg, w)
+	problems = append(problems, more...)
+	for _, warning := range warnings {
+		log.Warn(warning)
+	}
+	if len(problems) > 0 {
+		for _, problem := range problems {
+			log.Error(problem)
+		}
+		log.Error("the configuration has problems, see above: not started", "problems", len(problems))
+		if listener != nil {
+			_ = listener.Close()
+		}
+		return exitConfiguration
+	}
+	return serve(ctx, cfg, w, listener, log)
+}
+
+// serve lives with a checked configuration until ctx ends or the process is refused. It owns the listener of the metrics
+// port and returns the exit code.
+func serve(ctx context.Context, cfg *Config, w world, listener net.Listener, log *slog.Logger) int {
+	log.Info("starting", "pipeline", cfg.Pipeline, "streamlet", cfg.Streamlet, "process", cfg.ProcessAddress, "version", sidecarVersion())
+
+	s := &sidecar{
+		cfg: cfg, log: log, network: w.network, inlets: map[string]*inlet{}, outlets: map[string]*outlet{},
+		ready: newReadiness(w.files, cfg.StateDir, cfg.Inlets, log),
+	}
+	budget := &memoryBudget{limit: fetchedAtMost}
+	var inlets []*inlet
+	for i := range cfg.Inlets {
+		in := newInlet(&cfg.Inlets[i], cfg.PodName, w.network, budget, s.ready, log)
+		s.inlets[in.cfg.Name] = in
+		inlets = append(inlets, in)
+	}
+	for i := range cfg.Outlets {
+		o := &cfg.Outlets[i]
+		s.outlets[o.Name] = &outlet{cfg: o, network: w.network, log: log.With("outlet", o.Name, "topic", o.Topic)}
+	}
+
+	// Memberships end after the last conversation, the rest after them.
+	life, endLife := context.WithCancel(context.WithoutCancel(ctx))
+	members, leave := context.WithCancel(life)
+	var living, joined sync.WaitGroup
+	living.Go(func() { keepAlive(life, w.files, cfg.StateDir, log) })
+	living.Go(func() { serveMetrics(life, listener, inlets, log) })
+	living.Go(func() { watchStalls(life, log, cfg, inlets) })
+	for _, in := range inlets {
+		joined.Go(func() { in.run(members) })
+	}
+	code := s.converseUntilStopped(ctx)
+	s.ready.stop()
+	leave()
+	joined.Wait()
+	endLife()
+	living.Wait()
+	log.Info("stopped", "exit", code)
+	return code
+}
+
+// converseUntilStopped is the outer loop: discovery, conversation, backoff. It returns the exit code.
+func (s *sidecar) converseUntilStopped(ctx context.Context) int {
+	backoff, waited := firstBackoff, time.Duration(0)
+	restarted := false
+	for {
+		conn, away, err := discover(ctx, s.log, s.cfg, func(_ context.Context, address string) (*grpc.ClientConn, error) {
+			return dialProcess(address, s.network.dial)
+		})
+		var refused *refusal
+		switch {
+		case errors.As(err, &refused):
+			for _, problem := range refused.problems {
+				s.log.Error("the process is refused: " + problem)
+			}
+			return exitRefused
+		case err != nil:
+			return exitStopped
+		}
+		began := time.Now()
+		err = s.converse(ctx, conn, waited, restarted || away)
+		_ = conn.Close()
+		if ctx.Err() != nil {
+			return exitStopped
+		}
+		// What a conversation has survived for so long is not what the wait was for (seeds: When something fails).
+		if time.Since(began) > 2*s.cfg.ReconnectMaxBackoff {
+			backoff = firstBackoff
+		}
+		s.log.Warn("the conversation failed; everything resumes from the last commits", failureAttrs(err)...)
+		s.log.Info("reconnecting", "backoff", backoff)
+		if !wait(ctx, backoff) {
+			return exitStopped
+		}
+		waited, backoff = backoff, min(2*backoff, s.cfg.ReconnectMaxBackoff)
+		var f *failure
+		restarted = errors.As(err, &f) && f.gone
+	}
+}
+
+// failureAttrs names what a conversation's end is about.
+func failureAttrs(err error) []any {
+	attrs := []any{"cause", err}
+	var f *failure
+	if errors.As(err, &f) && f.batch != nil {
+		b := f.batch
+		attrs = append(attrs, "inlet", b.assignment.inlet.cfg.Name, "topic", b.assignment.inlet.cfg.Topic, "partition", b.assignment.partition, "offset", b.first)
+	}
+	return attrs
+}
+
+// claim takes what the sidecar needs for itself: the metrics port and the state directory. An earlier run's ready file
+// goes. It returns the port's listener and every problem.
+func claim(cfg *Config, w world) (net.Listener, []string) {
+	var problems []string
+	listener, err := w.network.listen("tcp", net.JoinHostPort("", strconv.Itoa(cfg.MetricsPort)))
+	if err != nil {
+		problems = append(problems, fmt.Sprintf("FLOW_METRICS_PORT: port %d cannot be served: %v; choose another or end who has it", cfg.MetricsPort, err))
+	}
+	for _, err := range []error{
+		w.files.MkdirAll(cfg.StateDir), w.files.Remove(filepath.Join(cfg.StateDir, "ready")), w.files.WriteFile(filepath.Join(cfg.StateDir, "alive"), nil),
+	} {
+		if err != nil {
+			problems = append(problems, fmt.Sprintf("FLOW_STATE_DIR: %s cannot be written: %v; it must be a directory that this user may write", cfg.StateDir, err))
+			break
+		}
+	}
+	return listener, problems
+}
+
+func newLog(w io.Writer, format string, level slog.Level) *slog.Logger {
+	options := &slog.HandlerOptions{Level: level}
+	if format == "json" {
+		return slog.New(slog.NewJSONHandler(w, options))
+	}
+	return slog.New(slog.NewTextHandler(w, options))
+}
+
+// disk is the real one.
+type disk struct{}
+
+func (disk) ReadFile(name string) ([]byte, error)        { return os.ReadFile(name) }
+func (disk) WriteFile(name string, content []byte) error { return os.WriteFile(name, content, 0o644) }
+func (disk) MkdirAll(name string) error                  { return os.MkdirAll(name, 0o755) }
+func (disk) Remove(name string) error {
+	if err := os.Remove(name); !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	return nil
+}

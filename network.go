@@ -1,0 +1,155 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+// network is the sidecar's way to everything outside; run is given it.
+type network struct {
+	dial   func(ctx context.Context, network, address string) (net.Conn, error)
+	listen func(network, address string) (net.Listener, error)
+}
+
+// connections dials for one Kafka client and can cut off the client: one whose broker hangs would otherwise go on trying,
+// and not close, for minutes.
+type connections struct {
+	alive context.Context // the client's; only cut ends it
+	kill  context.CancelFunc
+
+	network network
+	port    Connection
+
+	mu   sync.Mutex
+	open map[*trackedConn]struct{}
+	done bool
+}
+
+func newConnections(network network, port Connection) *connections {
+	alive, kill := context.WithCancel(context.Background())
+	return &connections{alive: alive, kill: kill, network: network, port: port, open: map[*trackedConn]struct{}{}}
+}
+
+// trackedConn leaves its set when it is closed.
+type trackedConn struct {
+	net.Conn
+	set *connections
+}
+
+func (c *trackedConn) Close() error {
+	c.set.mu.Lock()
+	delete(c.set.open, c)
+	c.set.mu.Unlock()
+	return c.Conn.Close()
+}
+
+// connect dials a broker; it is the client's Dialer.
+func (c *connections) connect(ctx context.Context, network, host string) (net.Conn, error) {
+	if d := c.port.DialTimeout; d > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, d)
+		defer cancel()
+	}
+	conn, err := c.network.dial(ctx, network, host)
+	if err != nil {
+		return nil, err
+	}
+	tracked := &trackedConn{Conn: conn, set: c}
+	c.mu.Lock()
+	done := c.done
+	c.open[tracked] = struct{}{}
+	c.mu.Unlock()
+	if done {
+		_ = tracked.Close()
+		return nil, net.ErrClosed
+	}
+	if c.port.Secure == nil {
+		return tracked, nil
+	}
+	secured, err := c.port.Secure(ctx, tracked, host)
+	if err != nil {
+		_ = tracked.Close()
+		return nil, err
+	}
+	return secured, nil
+}
+
+// cut fails every request of the client and closes every connection, later ones at once.
+func (c *connections) cut() {
+	c.kill()
+	c.mu.Lock()
+	c.done = true
+	open := make([]*trackedConn, 0, len(c.open))
+	for conn := range c.open {
+		open = append(open, conn)
+	}
+	c.mu.Unlock()
+	for _, conn := range open {
+		_ = conn.Close() // the client learns of it by its read
+	}
+}
+
+// clientOptions is what every Kafka client of a port has.
+func clientOptions(port *PortConfig, connection Connection, conns *connections, log *slog.Logger) []kgo.Opt {
+	opts := []kgo.Opt{
+		kgo.SeedBrokers(port.BootstrapServers...), kgo.ClientID(port.ClientID), kgo.Dialer(conns.connect), kgo.WithContext(conns.alive),
+		kgo.SoftwareNameAndVersion("ankka-flow-sidecar", sidecarVersion()), kgo.DisableClientMetrics(),
+		kgo.WithLogger(&clientLog{log: log, told: map[string]time.Time{}}),
+	}
+	return append(opts, connection.Options...)
+}
+
+// clientLog passes the Kafka client's warnings on, each at most once in a while: a broker that is down would fill the log.
+type clientLog struct {
+	log *slog.Logger
+
+	mu   sync.Mutex
+	told map[string]time.Time
+}
+
+const clientLogInterval = time.Minute
+
+func (*clientLog) Level() kgo.LogLevel { return kgo.LogLevelWarn }
+
+func (l *clientLog) Log(level kgo.LogLevel, msg string, keyvals ...any) {
+	if level > kgo.LogLevelWarn {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if last, ok := l.told[msg]; ok && time.Since(last) < clientLogInterval {
+		return
+	}
+	l.told[msg] = time.Now()
+	for i := 1; i < len(keyvals); i += 2 {
+		if err, ok := keyvals[i].(error); ok {
+			keyvals[i] = err.Error()
+		} else if s, ok := keyvals[i].(fmt.Stringer); ok {
+			keyvals[i] = s.String()
+		}
+	}
+	l.log.Warn("kafka client: "+msg, keyvals...)
+}
+
+// closeClient closes a client in peace if that is done within bound, else with its connections cut.
+func (c *connections) closeClient(closing func(), bound time.Duration) {
+	closed := make(chan struct{})
+	go func() {
+		defer close(closed)
+		closing()
+	}()
+	timer := time.NewTimer(bound)
+	defer timer.Stop()
+	select {
+	case <-closed:
+	case <-timer.C:
+	}
+	c.cut()
+	<-closed
+}

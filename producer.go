@@ -1,0 +1,257 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/thinkmorestupidless/ankka-flow-sidecar/flowv1"
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+const (
+	closeBound             = time.Second // for closing a producer in peace; then its connections are cut
+	defaultMaxMessageBytes = 1048588     // of a topic, Kafka's default
+)
+
+// emit is a record for an outlet, held until its batch is acknowledged.
+type emit struct {
+	outlet *outlet
+	record *flowv1.Record
+}
+
+// outlet is one output of the streamlet for the life of the sidecar; its producers come and go with the conversations.
+type outlet struct {
+	cfg     *OutletConfig
+	network network
+	log     *slog.Logger
+	written atomic.Int64 // confirmed records
+}
+
+// producer writes to an outlet's topic for one conversation. A confirmation that hangs cannot be cancelled, only closed
+// away with its client; what was sent may still land, which repeats a record and never loses one.
+type producer struct {
+	outlet   *outlet
+	client   *kgo.Client
+	conns    *connections
+	maxBatch atomic.Int32 // bytes
+
+	mu     sync.Mutex
+	isOpen bool
+	parked []*batch // to be written once it is open
+}
+
+// open makes a producer. It is open, and what is parked goes on to writes, once its producer id and the topic's limit are
+// known; ctx ends the asking.
+func (o *outlet) open(ctx context.Context, background *sync.WaitGroup, writes mailbox[*batch]) (*producer, error) {
+	p := &producer{outlet: o}
+	p.maxBatch.Store(max(o.cfg.Producer.MaxRequestSize, defaultMaxMessageBytes))
+	if size := o.cfg.Producer.MaxRequestSize; size > 0 {
+		p.maxBatch.Store(size)
+	}
+	p.conns = newConnections(o.network, o.cfg.Producer.Connection)
+	opts := append(clientOptions(&o.cfg.PortConfig, o.cfg.Producer.Connection, p.conns, o.log), o.cfg.Producer.Options...)
+	opts = append(opts, kgo.DefaultProduceTopic(o.cfg.Topic), kgo.AllowIdempotentProduceCancellation(), kgo.ProducerBatchMaxBytesFn(func(string) int32 { return p.maxBatch.Load() }))
+	client, err := kgo.NewClient(opts...)
+	if err != nil {
+		return nil, fmt.Errorf("outlet '%s': %w", o.cfg.Name, err)
+	}
+	p.client = client
+	background.Go(func() {
+		p.readLimit(ctx)
+		// Asked for here, since inside the client every broker's writes would wait for it under one lock. What is wrong
+		// with it, the first write tells.
+		_, _, _ = client.ProducerID(ctx)
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.isOpen = true
+		for _, b := range p.parked {
+			writes.put(b)
+		}
+	})
+	return p, nil
+}
+
+// park keeps the batch until the producer is open, and says whether it has to.
+func (p *producer) park(b *batch) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.isOpen {
+		p.parked = append(p.parked, b)
+	}
+	return !p.isOpen
+}
+
+// readLimit caps the producer's batches at the topic's max.message.bytes, else small records that share a batch would be
+// refused together.
+func (p *producer) readLimit(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	topic := p.outlet.cfg.Topic
+	configs, err := kadm.NewClient(p.client).DescribeTopicConfigs(ctx, topic)
+	if err != nil {
+		return
+	}
+	described, err := configs.On(topic, nil)
+	if err != nil || described.Err != nil {
+		return
+	}
+	for _, c := range described.Configs {
+		if c.Key != "max.message.bytes" || c.Value == nil {
+			continue
+		}
+		limit, err := strconv.ParseInt(*c.Value, 10, 32)
+		if err != nil {
+			return
+		}
+		if own := p.outlet.cfg.Producer.MaxRequestSize; own > 0 {
+			limit = min(limit, int64(own))
+		}
+		p.maxBatch.Store(int32(limit))
+	}
+}
+
+// send hands one record to the client without waiting. confirm is called once, when the broker has confirmed or refused
+// the record, on a goroutine of the client that it must not block.
+func (p *producer) send(ctx context.Context, r *kgo.Record, record *flowv1.Record, confirm func(*kgo.Record, error)) {
+	r.Key = record.Key
+	r.Value = notNil(record.Value) // nil would be a tombstone, and the protocol has none
+	if len(record.Headers) > 0 {
+		r.Headers = make([]kgo.RecordHeader, len(record.Headers))
+		for i, h := range record.Headers {
+			r.Headers[i] = kgo.RecordHeader{Key: h.Key, Value: notNil(h.Value)}
+		}
+	}
+	p.client.Produce(ctx, r, confirm)
+}
+
+func notNil(b []byte) []byte {
+	if b == nil {
+		return []byte{}
+	}
+	return b
+}
+
+// close ends the client within closeBound and a little.
+func (p *producer) close() { p.conns.closeClient(p.client.Close, closeBound) }
+
+// writeLoop writes acknowledged batches in the order in which they become due, until ctx ends. It is the only one that
+// hands records to the producers.
+func (c *conversation) writeLoop(ctx context.Context) {
+	for {
+		b, ok := c.writes.take(ctx)
+		if !ok {
+			return
+		}
+		c.write(ctx, b)
+	}
+}
+
+// write issues the sends of a batch in the order of its emits, without awaiting any. A crash after some of them leaves
+// emits whose offsets are not committed: the batch comes again and its emits are written again.
+func (c *conversation) write(ctx context.Context, b *batch) {
+	if b.writeBegun.IsZero() {
+		b.writeBegun = time.Now()
+	}
+	for _, e := range b.emits {
+		if c.producers[e.outlet.cfg.Name].park(b) {
+			return // other partitions, whose outlets are open, do not wait for this one
+		}
+	}
+	b.unconfirmed.Store(int64(len(b.emits)) + 1) // one for the loop below, so that an early confirmation cannot end it
+	records := make([]kgo.Record, len(b.emits))
+	confirm := func(r *kgo.Record, err error) { c.confirm(b, r, err) }
+	for i, e := range b.emits {
+		c.producers[e.outlet.cfg.Name].send(ctx, &records[i], e.record, confirm)
+	}
+	c.countDown(b)
+}
+
+// confirm takes the broker's answer to one record.
+func (c *conversation) confirm(b *batch, r *kgo.Record, err error) {
+	if err != nil {
+		err = fmt.Errorf("write to topic '%s' refused for %s: %w", r.Topic, b, err)
+		b.failed.CompareAndSwap(nil, &err)
+	}
+	c.countDown(b)
+}
+
+func (c *conversation) countDown(b *batch) {
+	if b.unconfirmed.Add(-1) == 0 {
+		c.written(b)
+	}
+}
+
+// written ends a batch's writing: every record was answered. A crash here leaves confirmed emits without a commit; the
+// batch comes again. It runs on a client's goroutine and does not block.
+func (c *conversation) written(b *batch) {
+	if refused := b.failed.Load(); refused != nil {
+		c.releaseEmits(b)
+		if b.abandoned.Load() {
+			return
+		}
+		f := &failure{cause: *refused}
+		if becauseOfTheRecord(*refused) {
+			f.batch = b
+		}
+		c.fail(f)
+		b.assignment.inlet.writeFailed(b)
+		return
+	}
+	for _, e := range b.emits {
+		e.outlet.written.Add(1)
+	}
+	c.releaseEmits(b)
+	b.assignment.inlet.confirmed(c, b)
+}
+
+// becauseOfTheRecord says that a write was refused for what the record is, and would be again.
+func becauseOfTheRecord(err error) bool {
+	return errors.Is(err, kerr.MessageTooLarge) || errors.Is(err, kerr.InvalidRecord) || errors.Is(err, kerr.InvalidTimestamp)
+}
+
+// confirmed moves the partition's frontier past a batch whose every write is confirmed, and begins to write the next.
+func (in *inlet) confirmed(c *conversation, b *batch) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	a := b.assignment
+	if b.abandoned.Load() || a.writing != b {
+		return
+	}
+	a.writing = nil
+	a.confirmed, a.leaderEpoch = b.next, b.leaderEpoch
+	if m := in.membership; m != nil {
+		m.requestCommit()
+	}
+	a.writeNext(c)
+	in.wake(a)
+	in.notify()
+}
+
+// writeFailed forgets a refused batch and what waits behind it: nothing more of the partition is sent.
+func (in *inlet) writeFailed(b *batch) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	a := b.assignment
+	if a.writing != b {
+		return
+	}
+	a.resumeAt = b.first
+	a.abandon()
+	in.notify()
+}
+
+// writeNext begins to write the acknowledged batch, if the one before it is confirmed. The inlet's mu is held.
+func (a *assignment) writeNext(c *conversation) {
+	if a.writing == nil && a.acknowledged != nil {
+		a.writing, a.acknowledged = a.acknowledged, nil
+		c.writes.put(a.writing)
+	}
+}

@@ -1,0 +1,321 @@
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/thinkmorestupidless/ankka-flow-sidecar/testkit"
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+var (
+	simSeed  = flag.Uint64("sim.seed", 0, "run the schedule of faults of this seed alone")
+	simSeeds = flag.Int("sim.seeds", 0, "run so many seeds, from sim.first on; 0: as many as fit in sim.for")
+	simFirst = flag.Uint64("sim.first", 1, "the first seed")
+	simFor   = flag.Duration("sim.for", 20*time.Second, "how long to run seeds")
+)
+
+// TestNoScheduleOfFaultsBreaksAPromise runs whole sidecars in virtual time against faults that a seed draws, heals
+// everything, and lets the one checker judge. The same seed draws the same faults; the order of goroutines stays random.
+func TestNoScheduleOfFaultsBreaksAPromise(t *testing.T) {
+	if *simSeed != 0 {
+		simulate(t, *simSeed)
+		return
+	}
+	began, ran := time.Now(), 0
+	for seed := *simFirst; ; seed++ {
+		if *simSeeds > 0 && ran >= *simSeeds || *simSeeds == 0 && time.Since(began) >= *simFor {
+			break
+		}
+		ran++
+		if !t.Run(fmt.Sprint(seed), func(t *testing.T) { simulate(t, seed) }) {
+			t.Logf("again with: go test -run TestNoScheduleOfFaultsBreaksAPromise -sim.seed=%d .", seed)
+			if t.Failed() && *simSeeds == 0 {
+				break
+			}
+		}
+	}
+	t.Logf("%d seeds in %s", ran, time.Since(began).Round(time.Second))
+}
+
+// simulation is one seed's run.
+type simulation struct {
+	*bed
+	rand   *rand.Rand
+	pods   []*instance
+	static bool // members are static, by the names of their pods
+
+	brokerFaults atomic.Int32 // requests still to be refused
+	brokerRand   *rand.Rand   // the cluster's one goroutine alone draws from it
+	history      []string     // what was done, for a failure
+	began        time.Time
+}
+
+func (s *simulation) note(format string, args ...any) {
+	s.history = append(s.history, fmt.Sprintf("%9.3fs  ", time.Since(s.began).Seconds())+fmt.Sprintf(format, args...))
+}
+
+func simulate(t *testing.T, seed uint64) {
+	r := rand.New(rand.NewPCG(seed, 1))
+	partitions := int32(1 + r.IntN(6))
+	inBubble(t, partitions, func(t *testing.T, b *bed) {
+		s := &simulation{bed: b, rand: r, brokerRand: rand.New(rand.NewPCG(seed, 2)), began: time.Now()}
+		defer func() {
+			if t.Failed() {
+				t.Logf("seed %d, %d partitions:\n%s", seed, partitions, strings.Join(s.history, "\n"))
+			}
+		}()
+		b.deployment.Inlets[0].MaxRecords = []int{1, 7, 100}[r.IntN(3)]
+		if r.IntN(3) == 0 {
+			b.deployment.Inlets[0].Consumer = map[string]string{"partition.assignment.strategy": "org.apache.kafka.clients.consumer.RangeAssignor"}
+		}
+		s.static = r.IntN(2) == 0
+		for range 1 + r.IntN(3) {
+			s.startPod()
+		}
+		loader := b.newLoader()
+		defer loader.Close()
+		s.brokerErrors()
+		ctx, stop := context.WithCancel(context.Background())
+		loaded := make(chan struct{})
+		go func() {
+			defer close(loaded)
+			for wait(ctx, time.Second) {
+				b.tryProduce(loader, 20)
+			}
+		}()
+		for time.Since(s.began) < 5*time.Minute {
+			s.fault()
+			time.Sleep(time.Duration(s.rand.IntN(20000)) * time.Millisecond)
+		}
+		s.note("heal")
+		b.net.thaw()
+		s.brokerFaults.Store(0)
+		stop()
+		<-loaded
+		for _, p := range b.processes {
+			p.SetDiscovery(testkit.DiscoverAnswers)
+		}
+		if len(s.alive()) == 0 {
+			s.startPod()
+		}
+		// kfake keeps members for ever whose connection broke while they were joining. Expelling all, which the living ones
+		// must come back from by themselves, is the only way to be rid of them.
+		for range 3 {
+			if time.Sleep(2 * time.Minute); s.caughtUpSoon() {
+				break
+			}
+			s.note("every member is expelled")
+			s.expelAll()
+		}
+		b.awaitCaughtUpLooking(10*time.Minute, time.Second)
+		for _, pod := range s.alive() {
+			if !pod.ready() {
+				testkit.Eventually(t, 2*time.Minute, "ready after everything is healed", func() (bool, string) { return pod.ready(), "" })
+			}
+		}
+		for _, pod := range b.sidecars {
+			if code := pod.stop(); code != exitStopped {
+				t.Errorf("exit code %d", code)
+			}
+		}
+		inputs, err := b.kafka.Read(context.Background(), "in")
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.inputs = inputs
+		b.check()
+	}, kfake.NumBrokers(3))
+}
+
+func (s *simulation) startPod() {
+	var env []string
+	if s.static {
+		env = append(env, fmt.Sprintf("FLOW_POD_NAME=pod-%d", len(s.pods)), "FLOW_POD_NAMESPACE=test")
+	}
+	s.pods = append(s.pods, s.bed.startPod(env...))
+}
+
+func (s *simulation) caughtUpSoon() bool {
+	ok, _ := s.caughtUp()
+	return ok
+}
+
+// expelAll removes every member from the group, as an operator's tool can.
+func (s *simulation) expelAll() {
+	err := s.kafka.Admin(func(admin *kadm.Client) error {
+		groups, err := admin.DescribeGroups(context.Background(), "pipe.echo.in")
+		if err != nil {
+			return err
+		}
+		for _, group := range groups {
+			for _, member := range group.Members {
+				req := kmsg.NewPtrLeaveGroupRequest()
+				req.Group = group.Group
+				leaving := kmsg.NewLeaveGroupRequestMember()
+				leaving.MemberID, leaving.InstanceID = member.MemberID, member.InstanceID
+				req.Members = append(req.Members, leaving)
+				if err := s.request(req); err != nil {
+					return err
+				}
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+func (s *simulation) request(req kmsg.Request) error {
+	client, err := s.kafka.Client()
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	_, err = client.Request(context.Background(), req)
+	return err
+}
+
+// alive is the pods that run.
+func (s *simulation) alive() (alive []*instance) {
+	for _, p := range s.pods {
+		select {
+		case <-p.done:
+		default:
+			if !p.dead {
+				alive = append(alive, p)
+			}
+		}
+	}
+	return alive
+}
+
+// fault does one thing that can go wrong, drawn at random.
+func (s *simulation) fault() {
+	alive := s.alive()
+	if len(alive) == 0 || len(alive) < 4 && s.rand.IntN(12) == 0 {
+		s.note("a pod starts")
+		s.startPod()
+		return
+	}
+	pod := alive[s.rand.IntN(len(alive))]
+	brokers := s.cluster.ListenAddrs()
+	broker := brokers[s.rand.IntN(len(brokers))]
+	d := time.Duration(s.rand.IntN(15000)) * time.Millisecond
+	if s.rand.IntN(4) == 0 {
+		d *= 5
+	}
+	switch n := s.rand.IntN(15); n {
+	case 0:
+		s.note("%s is stopped", pod.host)
+		go pod.stop()
+	case 1:
+		s.note("%s is killed", pod.host)
+		pod.dead = true
+		pod.crash()
+	case 2, 3:
+		s.note("the process of %s restarts, %s away", pod.host, d)
+		pod.process.Close()
+		time.Sleep(d)
+		pod.process = s.newProcess(pod.process.Addr())
+	case 4, 5, 6:
+		misdeed := testkit.Misdeed(1 + s.rand.IntN(int(testkit.DieAfterEmits)))
+		if misdeed == testkit.AckOnly || misdeed == testkit.EmitAfterAck {
+			misdeed = testkit.FailBatch // skipping is the streamlet's right; what it emits late is its own loss
+		}
+		times := 1 + s.rand.IntN(3)
+		s.note("the process of %s misbehaves: %d, %d times", pod.host, misdeed, times)
+		remove := pod.process.Inject(testkit.Fault{Do: misdeed, Times: times})
+		if misdeed == testkit.Hang {
+			process := pod.process
+			time.AfterFunc(d, func() { remove(); process.DropConnections() })
+		}
+	case 7:
+		s.note("%s is cut from the brokers and its process", pod.host)
+		s.net.cut(pod.host)
+	case 8:
+		s.note("%s hangs for %s", pod.host, d)
+		s.net.freeze(pod.host)
+		time.AfterFunc(d, func() { s.net.thaw(pod.host) })
+	case 9:
+		s.note("broker %s hangs for %s", broker, d)
+		s.net.freeze(broker)
+		time.AfterFunc(d, func() { s.net.thaw(broker) })
+	case 10:
+		s.note("broker %s's answers are lost for %s", broker, d/10)
+		s.net.swallow(broker, d/10)
+	case 11:
+		s.note("connections to broker %s are cut", broker)
+		s.net.cut(broker)
+	case 12, 13:
+		n := 1 + s.rand.Int32N(10)
+		s.note("the next %d writes and commits are refused", n)
+		s.brokerFaults.Store(n)
+	case 14:
+		s.note("coordinators move")
+		s.cluster.RehashCoordinators()
+	}
+}
+
+// brokerErrors lets the brokers refuse requests with errors that they do refuse them with.
+func (s *simulation) brokerErrors() {
+	s.cluster.ControlKey(int16(kmsg.Produce), func(req kmsg.Request) (kmsg.Response, error, bool) {
+		s.cluster.KeepControl()
+		if !s.refuse() {
+			return nil, nil, false
+		}
+		produce := req.(*kmsg.ProduceRequest)
+		resp := produce.ResponseKind().(*kmsg.ProduceResponse)
+		code := []int16{kerr.NotEnoughReplicas.Code, kerr.NotLeaderForPartition.Code, kerr.RequestTimedOut.Code, kerr.TopicAuthorizationFailed.Code}[s.brokerRand.IntN(4)]
+		for _, t := range produce.Topics {
+			topic := kmsg.NewProduceResponseTopic()
+			topic.Topic, topic.TopicID = t.Topic, t.TopicID
+			for _, p := range t.Partitions {
+				partition := kmsg.NewProduceResponseTopicPartition()
+				partition.Partition, partition.ErrorCode = p.Partition, code
+				topic.Partitions = append(topic.Partitions, partition)
+			}
+			resp.Topics = append(resp.Topics, topic)
+		}
+		return resp, nil, true
+	})
+	s.cluster.ControlKey(int16(kmsg.OffsetCommit), func(req kmsg.Request) (kmsg.Response, error, bool) {
+		s.cluster.KeepControl()
+		if !s.refuse() {
+			return nil, nil, false
+		}
+		commit := req.(*kmsg.OffsetCommitRequest)
+		resp := commit.ResponseKind().(*kmsg.OffsetCommitResponse)
+		code := []int16{kerr.NotCoordinator.Code, kerr.CoordinatorLoadInProgress.Code, kerr.RebalanceInProgress.Code, kerr.RequestTimedOut.Code}[s.brokerRand.IntN(4)]
+		for _, t := range commit.Topics {
+			topic := kmsg.NewOffsetCommitResponseTopic()
+			topic.Topic, topic.TopicID = t.Topic, t.TopicID
+			for _, p := range t.Partitions {
+				partition := kmsg.NewOffsetCommitResponseTopicPartition()
+				partition.Partition, partition.ErrorCode = p.Partition, code
+				topic.Partitions = append(topic.Partitions, partition)
+			}
+			resp.Topics = append(resp.Topics, topic)
+		}
+		return resp, nil, true
+	})
+}
+
+// refuse says whether the next request is refused.
+func (s *simulation) refuse() bool {
+	if s.brokerFaults.Load() <= 0 {
+		return false
+	}
+	s.brokerFaults.Add(-1)
+	return true
+}
