@@ -379,7 +379,7 @@ func (in *inlet) oldestWrite() *batch {
 	defer in.mu.Unlock()
 	var oldest *batch
 	for _, a := range in.held {
-		if b := a.writing; b != nil && !b.writeBegun.IsZero() && (oldest == nil || b.writeBegun.Before(oldest.writeBegun)) {
+		if b := a.writing; b != nil && (oldest == nil || b.writeBegun.Before(oldest.writeBegun)) {
 			oldest = b
 		}
 	}

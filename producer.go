@@ -157,9 +157,6 @@ func (c *conversation) writeLoop(ctx context.Context) {
 // write issues the sends of a batch in the order of its emits, without awaiting any. A crash after some of them leaves
 // emits whose offsets are not committed: the batch comes again and its emits are written again.
 func (c *conversation) write(ctx context.Context, b *batch) {
-	if b.writeBegun.IsZero() {
-		b.writeBegun = time.Now()
-	}
 	for _, e := range b.emits {
 		if c.producers[e.outlet.cfg.Name].park(b) {
 			return // other partitions, whose outlets are open, do not wait for this one
@@ -252,6 +249,7 @@ func (in *inlet) writeFailed(b *batch) {
 func (a *assignment) writeNext(c *conversation) {
 	if a.writing == nil && a.acknowledged != nil {
 		a.writing, a.acknowledged = a.acknowledged, nil
+		a.writing.writeBegun = time.Now()
 		c.writes.put(a.writing)
 	}
 }
