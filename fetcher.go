@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
@@ -50,6 +51,7 @@ type inlet struct {
 	membership   *membership      // nil while the inlet is no member
 	arrival      chan struct{}    // closed when a conversation attaches
 	changed      chan struct{}    // closed at the next change of state that somebody waits for; nil when nobody does
+	denied       time.Time        // when the brokers last refused to let the topic be read
 	dynamic      bool             // somebody else has the static identity
 	stalls       map[int32]*stall
 }
@@ -332,6 +334,15 @@ func (in *inlet) fetchError(a *assignment, err error) error {
 	if errors.As(err, &loss) {
 		in.log.Error("the log was truncated: records that were read are gone from the broker", "partition", a.partition, "cause", err)
 		return nil // kgo has reset the position by itself
+	}
+	if errors.Is(err, kerr.TopicAuthorizationFailed) {
+		// The client goes on asking, so that it heals by itself when the right is given back.
+		if time.Since(in.denied) > time.Minute {
+			in.log.Error("reading the topic is not authorized: give the user READ on it", "partition", a.partition, "cause", err)
+		}
+		in.denied = time.Now()
+		in.ready.topic(in.cfg.Name, false)
+		return nil
 	}
 	return fmt.Errorf("partition %d cannot be fetched: %w", a.partition, err)
 }

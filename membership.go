@@ -103,9 +103,12 @@ func (m *membership) poll(ctx context.Context) error {
 		}
 		m.client.AllowRebalance()
 		fetches := m.client.PollRecords(pollCtx, 0)
-		cancel()
 		err := in.take(fetches)
 		m.groupErrors(fetches)
+		if len(fetches.Errors()) > 0 && fetches.NumRecords() == 0 {
+			wait(pollCtx, 100*time.Millisecond) // an error that stays is returned hundreds of times a second
+		}
+		cancel()
 		if err != nil {
 			m.breakOff(err)
 		}

@@ -43,13 +43,20 @@ func (m *membership) watchTopic(ctx context.Context) {
 				return
 			}
 			id, missing = details.ID, false
-			in.ready.topic(in.cfg.Name, true)
+			in.ready.topic(in.cfg.Name, !in.recentlyDenied())
 			m.readLogEnds(ctx, admin)
 		}
 		if !wait(ctx, interval) {
 			return
 		}
 	}
+}
+
+// recentlyDenied says that a fetch was refused since the last look.
+func (in *inlet) recentlyDenied() bool {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	return time.Since(in.denied) <= topicInterval
 }
 
 // topicDetail asks the brokers for the inlet's topic.
