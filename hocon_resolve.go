@@ -133,9 +133,9 @@ func (r *hoconResolver) reference(n *hoconNode) *hoconValue {
 		v.order, v.replaced = n.order, nil
 	case n.optional:
 	case found:
-		return r.problem(n, fmt.Sprintf("${%.80s} has no value: it leads back to itself, or to a substitution that has none", name))
+		return r.problem(n, fmt.Sprintf("%.80q has no value here: it leads back to itself, or to a substitution that has none", name))
 	default:
-		return r.problem(n, fmt.Sprintf("${%.80s} is neither in the file nor in the environment (where it may be missing, write ${?...})", name))
+		return r.problem(n, fmt.Sprintf("%.80q is neither in the file nor in the environment (where it may be missing, write ${?...})", name))
 	}
 	return v
 }

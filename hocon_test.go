@@ -220,6 +220,7 @@ func TestHOCONErrorsTellThePlaceTheFaultAndWhatIsExpected(t *testing.T) {
 		{"a = ${b.c\n", `streamlet.conf:1:10: expected } at the end of the substitution before the line ends`},
 		{"a = ${}", `streamlet.conf:1:7: "}": expected a path in the configuration or the name of an environment variable (text with this character must be in double quotes)`},
 		{"a = 1\nb = [1] ${a}", `streamlet.conf:2:5: expected commas or new lines between its parts, as an object, an array and text cannot be one value`},
+		{"a = ${\"b\\nc\"}", `streamlet.conf:1:5: "b\nc" is neither in the file nor in the environment (where it may be missing, write ${?...})`},
 		{"include x", `streamlet.conf:1:9: "x": expected a file name in double quotes, or file("name"), or either in required(...)`},
 		{`include file("x"`, `streamlet.conf:1:17: expected a ) after the file name before the line ends`},
 		{"x = " + strings.Repeat("long", 20) + " = 1", `streamlet.conf:1:86: "=": expected a comma or a new line (text with this character must be in double quotes)`},
@@ -235,12 +236,12 @@ func TestHOCONErrorsTellThePlaceTheFaultAndWhatIsExpected(t *testing.T) {
 
 func TestHOCONTellsEverySubstitutionWithoutAValue(t *testing.T) {
 	_, err := readText("a = ${NO_SUCH}\nb { c = x${b.d}y, e = [${?f}, ${g}] }\nh = ${a} ${?A}\ni = ${i}\nj = ${k}\nk = ${j}\nl = ${?b.nope}")
-	want := `streamlet.conf:1:5: ${NO_SUCH} is neither in the file nor in the environment (where it may be missing, write ${?...})
-streamlet.conf:2:10: ${b.d} is neither in the file nor in the environment (where it may be missing, write ${?...})
-streamlet.conf:2:31: ${g} is neither in the file nor in the environment (where it may be missing, write ${?...})
-streamlet.conf:4:5: ${i} has no value: it leads back to itself, or to a substitution that has none
-streamlet.conf:6:5: ${j} has no value: it leads back to itself, or to a substitution that has none
-streamlet.conf:5:5: ${k} has no value: it leads back to itself, or to a substitution that has none`
+	want := `streamlet.conf:1:5: "NO_SUCH" is neither in the file nor in the environment (where it may be missing, write ${?...})
+streamlet.conf:2:10: "b.d" is neither in the file nor in the environment (where it may be missing, write ${?...})
+streamlet.conf:2:31: "g" is neither in the file nor in the environment (where it may be missing, write ${?...})
+streamlet.conf:4:5: "i" has no value here: it leads back to itself, or to a substitution that has none
+streamlet.conf:6:5: "j" has no value here: it leads back to itself, or to a substitution that has none
+streamlet.conf:5:5: "k" has no value here: it leads back to itself, or to a substitution that has none`
 	if err == nil || err.Error() != want {
 		t.Errorf("got\n%v\nwant\n%s", err, want)
 	}
