@@ -60,7 +60,7 @@ func readHOCON(path string, readFile func(string) ([]byte, error), lookupEnv fun
 	name := filepath.Base(path)
 	defer func() {
 		if failure := recover(); failure != nil {
-			tree, err = nil, failure.(hoconFailure)
+			tree, err = nil, failure.(hoconFailure).error
 		}
 	}()
 	text, err := readFile(path)
