@@ -15,9 +15,11 @@ import (
 
 	"github.com/thinkmorestupidless/ankka-flow-sidecar/flowv1"
 	"github.com/thinkmorestupidless/ankka-flow-sidecar/testkit"
+	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
 // bed is a cluster and a process in memory, inside a synctest bubble, for whole sidecars to run against.
@@ -145,6 +147,42 @@ func (b *bed) tryProduce(loader *kgo.Client, n int) {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
 	_ = loader.ProduceSync(ctx, records...)
+}
+
+// expelAll removes every member from the group, as an operator's tool can.
+func (b *bed) expelAll() {
+	err := b.kafka.Admin(func(admin *kadm.Client) error {
+		groups, err := admin.DescribeGroups(context.Background(), "pipe.echo.in")
+		if err != nil {
+			return err
+		}
+		for _, group := range groups {
+			for _, member := range group.Members {
+				req := kmsg.NewPtrLeaveGroupRequest()
+				req.Group = group.Group
+				leaving := kmsg.NewLeaveGroupRequestMember()
+				leaving.MemberID, leaving.InstanceID = member.MemberID, member.InstanceID
+				req.Members = append(req.Members, leaving)
+				if err := b.request(req); err != nil {
+					return err
+				}
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+func (b *bed) request(req kmsg.Request) error {
+	client, err := b.kafka.Client()
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	_, err = client.Request(context.Background(), req)
+	return err
 }
 
 // instance is a sidecar that runs in the bed.

@@ -16,7 +16,6 @@ import (
 	"time"
 
 	"github.com/thinkmorestupidless/ankka-flow-sidecar/testkit"
-	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -227,42 +226,6 @@ func (s *simulation) startPod() {
 func (s *simulation) caughtUpSoon() bool {
 	ok, _ := s.caughtUp()
 	return ok
-}
-
-// expelAll removes every member from the group, as an operator's tool can.
-func (s *simulation) expelAll() {
-	err := s.kafka.Admin(func(admin *kadm.Client) error {
-		groups, err := admin.DescribeGroups(context.Background(), "pipe.echo.in")
-		if err != nil {
-			return err
-		}
-		for _, group := range groups {
-			for _, member := range group.Members {
-				req := kmsg.NewPtrLeaveGroupRequest()
-				req.Group = group.Group
-				leaving := kmsg.NewLeaveGroupRequestMember()
-				leaving.MemberID, leaving.InstanceID = member.MemberID, member.InstanceID
-				req.Members = append(req.Members, leaving)
-				if err := s.request(req); err != nil {
-					return err
-				}
-			}
-		}
-		return nil
-	})
-	if err != nil {
-		s.t.Fatal(err)
-	}
-}
-
-func (s *simulation) request(req kmsg.Request) error {
-	client, err := s.kafka.Client()
-	if err != nil {
-		return err
-	}
-	defer client.Close()
-	_, err = client.Request(context.Background(), req)
-	return err
 }
 
 // alive is the pods that run.
