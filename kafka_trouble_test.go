@@ -1,0 +1,161 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/thinkmorestupidless/ankka-flow-sidecar/testkit"
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+// admin calls f with an admin client and fails the test with its error.
+func (b *bed) admin(f func(context.Context, *kadm.Client) error) {
+	b.t.Helper()
+	if err := b.kafka.Admin(func(admin *kadm.Client) error { return f(context.Background(), admin) }); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+func TestPartitionsThatAreAddedAreReadWithinTenSeconds(t *testing.T) {
+	inBubble(t, 2, func(t *testing.T, b *bed) {
+		s := b.start()
+		s.awaitReady()
+		b.produce(100)
+		b.awaitCaughtUp(time.Minute)
+		b.admin(func(ctx context.Context, admin *kadm.Client) error {
+			_, err := admin.UpdatePartitions(ctx, 4, "in")
+			return err
+		})
+		records := []*kgo.Record{{Topic: "in", Partition: 3, Value: []byte("new;")}, {Topic: "in", Partition: 2, Value: []byte("newer;")}}
+		if err := b.kafka.Produce(t.Context(), records); err != nil {
+			t.Fatal(err)
+		}
+		b.inputs = append(b.inputs, records...)
+		b.awaitCaughtUp(10 * time.Second)
+		s.stop()
+		b.check()
+	})
+}
+
+func TestRecordsThatRetentionRemovedAreToldWithTheirCount(t *testing.T) {
+	for _, when := range []string{"before it was started again", "while the process was away"} {
+		t.Run(when, func(t *testing.T) {
+			inBubble(t, 1, func(t *testing.T, b *bed) {
+				s := b.startPod()
+				s.awaitReady()
+				b.produce(100)
+				b.awaitCaughtUp(time.Minute)
+				if when == "before it was started again" {
+					s.stop()
+				} else {
+					s.process.Close()
+					time.Sleep(time.Second)
+				}
+				b.produce(200)
+				b.admin(func(ctx context.Context, admin *kadm.Client) error {
+					offsets := kadm.Offsets{}
+					offsets.AddOffset("in", 0, 250, -1)
+					_, err := admin.DeleteRecords(ctx, offsets)
+					return err
+				})
+				if when == "before it was started again" {
+					s = b.startPod()
+				} else {
+					s.process = b.newProcess(s.process.Addr())
+				}
+				b.awaitCaughtUp(time.Minute)
+				if s.told("removed by retention", "partition=0", "removed=150", "resumed_at=250") != 1 {
+					t.Errorf("the loss is not told once, with its count:\n%s", s.log)
+				}
+				s.stop()
+				b.inputs = append(b.inputs[:100:100], b.inputs[250:]...)
+				b.check(func(h *testkit.History) { h.Processes = nil })
+			})
+		})
+	}
+}
+
+func TestATopicThatIsCreatedAgainIsToldAndReadFromItsStart(t *testing.T) {
+	inBubble(t, 2, func(t *testing.T, b *bed) {
+		s := b.start()
+		s.awaitReady()
+		b.produce(300)
+		b.awaitCaughtUp(time.Minute)
+		b.admin(func(ctx context.Context, admin *kadm.Client) error {
+			_, err := admin.DeleteTopics(ctx, "in")
+			return err
+		})
+		time.Sleep(time.Second)
+		if err := b.kafka.Create(t.Context(), "in", 2, 1, nil); err != nil {
+			t.Fatal(err)
+		}
+		again := testkit.Load("in", 2, 200)
+		for _, r := range again {
+			r.Headers = append(r.Headers, kgo.RecordHeader{Key: testkit.IDHeader, Value: fmt.Appendf(nil, "again-%s", testkit.Identity(r))})
+		}
+		if err := b.kafka.Produce(t.Context(), again); err != nil {
+			t.Fatal(err)
+		}
+		testkit.Eventually(t, 2*time.Minute, "every record of the new topic is delivered", func() (bool, string) {
+			return b.process.Records() >= 500, fmt.Sprint(b.process.Records(), " records\n", s.log.String())
+		})
+		if s.told("deleted and created again") == 0 {
+			t.Errorf("it is not told:\n%s", s.log)
+		}
+	})
+}
+
+func TestACrashBeforeTheFirstCommitSkipsNothingUnderLatest(t *testing.T) {
+	inBubble(t, 1, func(t *testing.T, b *bed) {
+		b.deployment.Inlets[0].Consumer = map[string]string{"auto.offset.reset": "latest"}
+		b.produce(50) // before the group exists: never to be read
+		old := len(b.inputs)
+		s := b.startPod()
+		s.process.Inject(testkit.Fault{Do: testkit.Hang})
+		s.awaitReady()
+		testkit.Eventually(t, 10*time.Second, "where reading begins is committed", func() (bool, string) {
+			_, committed := b.offsets()
+			return committed[testkit.TopicPartition{Topic: "in"}] == int64(old), fmt.Sprint(committed)
+		})
+		b.produce(100)
+		time.Sleep(time.Second)
+		s.crash()
+		b.produce(100)
+		second := b.startPod()
+		b.awaitCaughtUp(5 * time.Minute)
+		second.stop()
+		b.inputs = b.inputs[old:]
+		b.check(func(h *testkit.History) { h.Processes = nil })
+	})
+}
+
+func TestOnlyARecordThatIsItselfTooLargeForTheOutletsTopicIsRefused(t *testing.T) {
+	inBubble(t, 1, func(t *testing.T, b *bed) {
+		if err := b.kafka.Configure(t.Context(), "out", "max.message.bytes", "2000"); err != nil {
+			t.Fatal(err)
+		}
+		b.produce(3000) // up to 700 bytes each: many share a batch
+		s := b.start()
+		b.awaitCaughtUp(2 * time.Minute)
+		if n := s.told("conversation failed"); n != 0 {
+			t.Errorf("small records were refused together:\n%s", s.log)
+		}
+		large := &kgo.Record{Topic: "in", Value: append([]byte("large;"), make([]byte, 5000)...)}
+		if err := b.kafka.Produce(t.Context(), []*kgo.Record{large}); err != nil {
+			t.Fatal(err)
+		}
+		testkit.Eventually(t, time.Minute, "the large one is refused, by its offset", func() (bool, string) {
+			return s.told("MESSAGE_TOO_LARGE", "offset=3000") > 0, s.log.String()
+		})
+		if err := b.kafka.Configure(t.Context(), "out", "max.message.bytes", "20000"); err != nil {
+			t.Fatal(err)
+		}
+		b.inputs = append(b.inputs, large)
+		b.awaitCaughtUp(2 * time.Minute)
+		s.stop()
+		b.check()
+	})
+}
