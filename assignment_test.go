@@ -42,3 +42,23 @@ func TestAPartitionWhoseStartIsNotKnownGoesBackToTheFirstRecordThatCame(t *testi
 		t.Errorf("the next conversation rewinds it to %d, so that what came and was not taken is skipped", a.base)
 	}
 }
+
+func TestAPartitionThatIsTakenAwayGivesTheRoomOfItsEmitsBack(t *testing.T) {
+	in, a, c := newTestInlet()
+	a.beginAt(0)
+	acknowledged, writing := &batch{assignment: a, conversation: c}, &batch{assignment: a, conversation: c}
+	for _, b := range []*batch{acknowledged, writing} {
+		b.emitBytes = 1000
+		c.held.Add(b.emitBytes)
+	}
+	a.acknowledged, a.writing = acknowledged, writing
+	c.writes.put(writing)
+	in.mu.Lock()
+	in.forget(a)
+	in.mu.Unlock()
+	b, _ := c.writes.take(t.Context())
+	c.write(t.Context(), b)
+	if held := c.held.Load(); held != 0 {
+		t.Errorf("%d bytes are held for ever", held)
+	}
+}

@@ -351,7 +351,7 @@ func (c *conversation) nextMessage(a *assignment, encoder *batchEncoder) (*flowv
 	in.beginStall(a)
 	c.mu.Lock()
 	c.lastID++
-	b.id = c.lastID
+	b.id, b.conversation = c.lastID, c
 	c.withProcess[b.id] = b
 	c.mu.Unlock()
 	return encoder.encode(b), nil
