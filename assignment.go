@@ -112,10 +112,12 @@ func (a *assignment) dropQueue() {
 // abandon forgets every batch of the partition. Nothing of them will be committed; their emits may still land.
 func (a *assignment) abandon() {
 	a.dropUnanswered()
-	for _, b := range []*batch{a.acknowledged, a.writing} {
-		if b != nil {
-			b.abandoned.Store(true)
-		}
+	if b := a.writing; b != nil {
+		b.abandoned.Store(true) // the writer gives the room of its emits back
+	}
+	if b := a.acknowledged; b != nil {
+		b.abandoned.Store(true)
+		b.conversation.releaseEmits(b)
 	}
 	a.acknowledged, a.writing = nil, nil
 }

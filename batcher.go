@@ -20,13 +20,14 @@ const (
 // batch is records of one partition on their way: fetched, with the process, acknowledged, written, confirmed,
 // committed. The conversation's receiver alone touches emits until the acknowledgement, the writer afterwards.
 type batch struct {
-	id          uint64
-	assignment  *assignment
-	first, next int64 // the first record's offset, and the one after the last
-	records     int
-	leaderEpoch int32
-	newest      time.Time // the last record's timestamp
-	sent        time.Time
+	id           uint64
+	conversation *conversation
+	assignment   *assignment
+	first, next  int64 // the first record's offset, and the one after the last
+	records      int
+	leaderEpoch  int32
+	newest       time.Time // the last record's timestamp
+	sent         time.Time
 
 	emits     []emit
 	emitBytes int64

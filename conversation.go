@@ -96,7 +96,16 @@ func (s *sidecar) converse(stop context.Context, conn *grpc.ClientConn, wait tim
 		c.producers[name] = p
 	}
 
+	// A connection that broke since discovery is made anew, and a process that takes it and says nothing would hold that up for
+	// ever. What comes after does not wait for the process.
+	opening := time.AfterFunc(s.cfg.DiscoveryTimeout, func() {
+		end(fmt.Errorf("no answer within %gs", s.cfg.DiscoveryTimeout.Seconds()))
+	})
+	stopOpening := context.AfterFunc(stop, func() { end(errStopped) })
 	stream, err := flowv1.NewStreamletClient(conn).Run(streamCtx)
+	if inTime := opening.Stop(); !stopOpening() || !inTime {
+		return &failure{cause: fmt.Errorf("the conversation could not be opened: %w", context.Cause(streamCtx))}
+	}
 	if err != nil {
 		return &failure{cause: fmt.Errorf("the conversation could not be opened: %w", inWords(err)), gone: status.Code(err) == codes.Unavailable}
 	}
@@ -342,7 +351,7 @@ func (c *conversation) nextMessage(a *assignment, encoder *batchEncoder) (*flowv
 	in.beginStall(a)
 	c.mu.Lock()
 	c.lastID++
-	b.id = c.lastID
+	b.id, b.conversation = c.lastID, c
 	c.withProcess[b.id] = b
 	c.mu.Unlock()
 	return encoder.encode(b), nil

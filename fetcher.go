@@ -268,6 +268,9 @@ func (in *inlet) take(fetches kgo.Fetches) error {
 		if p.HighWatermark > 0 {
 			a.logEnd = max(a.logEnd, p.HighWatermark)
 		}
+		if len(p.Records) > 0 && a.base < 0 {
+			a.beginAt(p.Records[0].Offset) // also when they are not taken: it is what the partition goes back to
+		}
 		if len(p.Records) == 0 || in.conversation == nil || in.conversation.ending.Load() {
 			return // without a conversation that takes more, the partition is read again from its committed offset
 		}
@@ -303,8 +306,6 @@ func (in *inlet) take(fetches kgo.Fetches) error {
 func (a *assignment) checkPosition(p kgo.FetchTopicPartition) error {
 	first := p.Records[0].Offset
 	switch {
-	case a.base < 0:
-		a.beginAt(first)
 	case first < a.position:
 		return fmt.Errorf("partition %d: offset %d was read where %d was due", a.partition, first, a.position)
 	case p.LogStartOffset > a.position:

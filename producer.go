@@ -157,6 +157,10 @@ func (c *conversation) writeLoop(ctx context.Context) {
 // write issues the sends of a batch in the order of its emits, without awaiting any. A crash after some of them leaves
 // emits whose offsets are not committed: the batch comes again and its emits are written again.
 func (c *conversation) write(ctx context.Context, b *batch) {
+	if b.abandoned.Load() {
+		c.releaseEmits(b)
+		return // its partition is somebody else's by now, who reads it again
+	}
 	for _, e := range b.emits {
 		if c.producers[e.outlet.cfg.Name].park(b) {
 			return // other partitions, whose outlets are open, do not wait for this one

@@ -1,0 +1,64 @@
+package main
+
+import (
+	"log/slog"
+	"testing"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+// newTestInlet is an inlet that holds one partition and feeds a conversation.
+func newTestInlet() (*inlet, *assignment, *conversation) {
+	cfg := &InletConfig{PortConfig: PortConfig{Name: "in", Topic: "in"}, BatchMaxRecords: 100, BatchMaxBytes: 1 << 20}
+	log := slog.New(slog.DiscardHandler)
+	in := newInlet(cfg, "", network{}, &memoryBudget{limit: fetchedAtMost}, newReadiness(newMemFiles(), "/", nil, log), log)
+	c := &conversation{
+		cfg: &Config{}, log: log, ready: newMailbox[*assignment](), writes: newMailbox[*batch](), end: func(error) {},
+		freed: make(chan struct{}, 1), withProcess: map[uint64]*batch{},
+	}
+	in.conversation = c
+	a := newAssignment(in, 0)
+	in.held[0] = a
+	in.budget.partitions.Add(1)
+	return in, a, c
+}
+
+// fetched is what a poll returns of partition 0 of topic in, from an offset on.
+func fetched(first int64, n int) kgo.Fetches {
+	p := kgo.FetchPartition{HighWatermark: first + int64(n)}
+	for i := range n {
+		p.Records = append(p.Records, &kgo.Record{Topic: "in", Offset: first + int64(i), Value: []byte("v")})
+	}
+	return kgo.Fetches{{Topics: []kgo.FetchTopic{{Topic: "in", Partitions: []kgo.FetchPartition{p}}}}}
+}
+
+func TestAPartitionWhoseStartIsNotKnownGoesBackToTheFirstRecordThatCame(t *testing.T) {
+	in, a, c := newTestInlet()
+	c.ending.Store(true) // what comes now is not taken
+	if err := in.take(fetched(5, 10)); err != nil {
+		t.Fatal(err)
+	}
+	if a.base != 5 {
+		t.Errorf("the next conversation rewinds it to %d, so that what came and was not taken is skipped", a.base)
+	}
+}
+
+func TestAPartitionThatIsTakenAwayGivesTheRoomOfItsEmitsBack(t *testing.T) {
+	in, a, c := newTestInlet()
+	a.beginAt(0)
+	acknowledged, writing := &batch{assignment: a, conversation: c}, &batch{assignment: a, conversation: c}
+	for _, b := range []*batch{acknowledged, writing} {
+		b.emitBytes = 1000
+		c.held.Add(b.emitBytes)
+	}
+	a.acknowledged, a.writing = acknowledged, writing
+	c.writes.put(writing)
+	in.mu.Lock()
+	in.forget(a)
+	in.mu.Unlock()
+	b, _ := c.writes.take(t.Context())
+	c.write(t.Context(), b)
+	if held := c.held.Load(); held != 0 {
+		t.Errorf("%d bytes are held for ever", held)
+	}
+}
