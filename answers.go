@@ -185,6 +185,7 @@ func (c *conversation) onAck(ack *flowv1.Ack) *failure {
 		return nil
 	}
 	a.withProcess, a.acknowledged = nil, b
+	in.moved()
 	a.writeNext(c)
 	in.wake(a)
 	in.notify()

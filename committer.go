@@ -171,6 +171,7 @@ func (in *inlet) committed(due map[int32]*assignment, offsets map[int32]kgo.Epoc
 		default:
 			a.base = max(a.base, offsets[p].Offset)
 			a.commitBase = false
+			in.moved()
 			in.restartStall(a)
 			in.wake(a)
 		}

@@ -122,6 +122,7 @@ func (s *sidecar) converse(stop context.Context, conn *grpc.ClientConn, wait tim
 	work.Go(func() error { defer close(received); return c.receiveLoop(streamCtx) })
 	work.Go(func() error { return c.sendLoop(streamCtx, sending) })
 	work.Go(func() error { return c.watchWrites(workCtx) })
+	work.Go(func() error { return c.watchProgress(workCtx) })
 	background.Go(func() { c.writeLoop(writeCtx) })
 	for _, in := range s.inlets {
 		in.attach(c, wait, restarted)
@@ -349,6 +350,7 @@ func (c *conversation) nextMessage(a *assignment, encoder *batchEncoder) (*flowv
 		return nil, nil
 	}
 	in.beginStall(a)
+	in.moved()
 	c.mu.Lock()
 	c.lastID++
 	b.id, b.conversation = c.lastID, c

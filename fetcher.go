@@ -54,6 +54,8 @@ type inlet struct {
 	denied       time.Time        // when the brokers last refused to let the topic be read
 	dynamic      bool             // somebody else has the static identity
 	stalls       map[int32]*stall
+	progressed   time.Time // when a batch last went out, was answered, confirmed or committed
+	endsRead     time.Time // when the brokers last told how long the logs are
 }
 
 func newInlet(cfg *InletConfig, pod string, network network, budget *memoryBudget, ready *readiness, log *slog.Logger) *inlet {
@@ -251,6 +253,10 @@ func (in *inlet) take(fetches kgo.Fetches) error {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	share := in.budget.share()
+	readableEnd := func(p kgo.FetchTopicPartition) int64 { return p.HighWatermark }
+	if in.membership.readsCommitted() {
+		readableEnd = func(p kgo.FetchTopicPartition) int64 { return p.LastStableOffset }
+	}
 	fetches.EachPartition(func(p kgo.FetchTopicPartition) {
 		if p.Partition < 0 || p.Topic != in.cfg.Topic {
 			return
@@ -265,8 +271,8 @@ func (in *inlet) take(fetches kgo.Fetches) error {
 			}
 			return
 		}
-		if p.HighWatermark > 0 {
-			a.logEnd = max(a.logEnd, p.HighWatermark)
+		if end := readableEnd(p); end > 0 {
+			a.logEnd = max(a.logEnd, end)
 		}
 		if len(p.Records) > 0 && a.base < 0 {
 			a.beginAt(p.Records[0].Offset) // also when they are not taken: it is what the partition goes back to
@@ -278,18 +284,23 @@ func (in *inlet) take(fetches kgo.Fetches) error {
 			broken = append(broken, err)
 			return
 		}
+		records := withoutMarkers(p.Records)
+		if len(records) == 0 {
+			in.passMarkers(a)
+			return
+		}
 		var bytes int64
-		for _, r := range p.Records {
+		for _, r := range records {
 			bytes += heldBytes(r)
 		}
 		if a.queue == nil {
-			a.queue = p.Records
+			a.queue = records
 		} else {
-			a.queue = append(a.queue, p.Records...)
+			a.queue = append(a.queue, records...)
 		}
 		a.queueBytes += bytes
 		in.budget.add(bytes)
-		in.consumed.Add(int64(len(p.Records)))
+		in.consumed.Add(int64(len(records)))
 		if !a.paused && a.queueBytes > share {
 			a.paused = true
 			pause = append(pause, p.Partition)
@@ -300,6 +311,20 @@ func (in *inlet) take(fetches kgo.Fetches) error {
 		in.membership.client.PauseFetchPartitions(map[string][]int32{in.cfg.Topic: pause})
 	}
 	return errors.Join(broken...)
+}
+
+// withoutMarkers leaves out the control records of transactions, in the same memory.
+func withoutMarkers(records []*kgo.Record) []*kgo.Record {
+	return slices.DeleteFunc(records, func(r *kgo.Record) bool { return r.Attrs.IsControl() })
+}
+
+// passMarkers moves the frontier past what is no record, when every record before it is confirmed: as a Java consumer
+// does, so that the group's lag on a log that ends in a marker is 0. mu is held.
+func (in *inlet) passMarkers(a *assignment) {
+	if len(a.queue) == 0 && a.withProcess == nil && a.acknowledged == nil && a.writing == nil && a.position > a.confirmed {
+		a.confirmed = a.position
+		in.membership.requestCommit()
+	}
 }
 
 // checkPosition compares the first record that came with the one that was due, and moves the position past the last.

@@ -159,3 +159,41 @@ func TestOnlyARecordThatIsItselfTooLargeForTheOutletsTopicIsRefused(t *testing.T
 		b.check()
 	})
 }
+
+func TestALogThatEndsInATransactionsMarkerIsReadToItsEnd(t *testing.T) {
+	for _, outcome := range []kgo.TransactionEndTry{kgo.TryCommit, kgo.TryAbort} {
+		t.Run(fmt.Sprint("committed: ", outcome), func(t *testing.T) {
+			inBubble(t, 1, func(t *testing.T, b *bed) {
+				b.deployment.Inlets[0].Consumer = map[string]string{"isolation.level": "read_committed"}
+				s := b.start()
+				s.awaitReady()
+				b.produce(10)
+				client, err := b.kafka.Client(kgo.TransactionalID("t"), kgo.RecordPartitioner(kgo.ManualPartitioner()))
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer client.Close()
+				if err := client.BeginTransaction(); err != nil {
+					t.Fatal(err)
+				}
+				records := []*kgo.Record{{Topic: "in", Value: []byte("in a transaction;")}}
+				if err := client.ProduceSync(t.Context(), records...).FirstErr(); err != nil {
+					t.Fatal(err)
+				}
+				if err := client.EndTransaction(t.Context(), outcome); err != nil {
+					t.Fatal(err)
+				}
+				b.awaitCaughtUp(30 * time.Second)
+				time.Sleep(5 * time.Minute)
+				if n := s.told("conversation failed"); n != 0 {
+					t.Errorf("a marker is taken for a record that does not come:\n%s", s.log)
+				}
+				s.stop()
+				if outcome == kgo.TryCommit {
+					b.inputs = append(b.inputs, records...)
+				}
+				b.check(noRepeats)
+			})
+		})
+	}
+}

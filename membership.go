@@ -50,6 +50,8 @@ func (in *inlet) join(ctx context.Context) (*membership, error) {
 	opts := append(clientOptions(&cfg.PortConfig, cfg.Consumer.Connection, m.conns, in.log), cfg.Consumer.Options...)
 	opts = append(opts,
 		kgo.ConsumerGroup(cfg.Group), kgo.ConsumeTopics(cfg.Topic), kgo.DisableAutoCommit(), kgo.BlockRebalanceOnPoll(),
+		// A log may end in a transaction's marker. Only who sees it knows that there is nothing more to read.
+		kgo.KeepControlRecords(),
 		// The start is resolved in startOffsets, where -2 means that the group has no commit.
 		kgo.ConsumeStartOffset(kgo.NewOffset().AtStart()), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
 		kgo.OnPartitionsAssigned(m.assigned), kgo.OnPartitionsRevoked(m.revoked), kgo.OnPartitionsLost(m.lost),
@@ -225,6 +227,7 @@ func (m *membership) rewind() error {
 	}
 	m.client.ResumeFetchPartitions(map[string][]int32{in.cfg.Topic: late})
 	in.waiting, in.conversation = nil, c
+	in.moved()
 	in.ready.fed(in.cfg.Name, true)
 	return nil
 }
@@ -375,7 +378,7 @@ func (m *membership) startOffsets(ctx context.Context, offsets map[string]map[in
 	in.mu.Unlock()
 	admin := kadm.NewClient(client)
 	starts, startErr := admin.ListStartOffsets(ctx, topic)
-	ends, endErr := admin.ListEndOffsets(ctx, topic)
+	ends, endErr := m.listEnds(ctx, admin)
 	resolved := starts
 	var err error
 	switch reset := in.cfg.Consumer.OffsetReset; reset.Policy {

@@ -228,8 +228,12 @@ func (in *inlet) confirmed(c *conversation, b *batch) {
 	}
 	a.writing = nil
 	a.confirmed, a.leaderEpoch = b.next, b.leaderEpoch
+	in.moved()
 	if m := in.membership; m != nil {
 		m.requestCommit()
+		if !a.leaving {
+			in.passMarkers(a)
+		}
 	}
 	a.writeNext(c)
 	in.wake(a)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
 )
 
 const (
@@ -80,12 +81,13 @@ func (m *membership) readLogEnds(ctx context.Context, admin *kadm.Client) {
 	if err != nil {
 		return
 	}
-	ends, err := admin.ListEndOffsets(ctx, in.cfg.Topic)
+	ends, err := m.listEnds(ctx, admin)
 	if err != nil {
 		return
 	}
 	in.mu.Lock()
 	defer in.mu.Unlock()
+	in.endsRead = time.Now()
 	for p, a := range in.held {
 		if start, ok := starts.Lookup(in.cfg.Topic, p); ok && start.Err == nil {
 			a.logStart = start.Offset
@@ -94,6 +96,19 @@ func (m *membership) readLogEnds(ctx context.Context, admin *kadm.Client) {
 			a.logEnd = max(a.logEnd, end.Offset)
 		}
 	}
+}
+
+// listEnds asks how far each partition's log can be read: for a consumer that reads committed transactions alone, up to the
+// first one that is open.
+func (m *membership) listEnds(ctx context.Context, admin *kadm.Client) (kadm.ListedOffsets, error) {
+	if m.readsCommitted() {
+		return admin.ListCommittedOffsets(ctx, m.inlet.cfg.Topic)
+	}
+	return admin.ListEndOffsets(ctx, m.inlet.cfg.Topic)
+}
+
+func (m *membership) readsCommitted() bool {
+	return m.client.OptValue(kgo.FetchIsolationLevel) == kgo.ReadCommitted()
 }
 
 // lag is how many records of the partition are not yet written and confirmed, of those that are retained. mu is held.
