@@ -20,6 +20,7 @@ type assignment struct {
 	leaderEpoch int32 // of the last confirmed record
 	commitBase  bool  // base was resolved, not committed: it is committed before the first batch goes out
 
+	started    bool  // where reading begins was asked for, and answered as well as it can be
 	position   int64 // the next offset to come from the broker; -1 until known
 	resumeAt   int64 // after a rewind: the offset that comes first, as it came before; -1 when it is not known
 	queue      []*kgo.Record

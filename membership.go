@@ -34,6 +34,7 @@ type membership struct {
 	// Guarded by the inlet's mu. kgo lets a join wait for a commit that is out, and a commit for a join and sync that run:
 	// neither must happen for longer than revokeBound, so none goes out between a revoke and the next assignment.
 	rebalancing  bool
+	unstarted    bool               // the last assignment ended before it was known where reading begins
 	cancelCommit context.CancelFunc // of the commit that is out; nil when none is
 
 	mu        sync.Mutex
@@ -253,10 +254,20 @@ func (m *membership) assigned(_ context.Context, client *kgo.Client, assigned ma
 	}
 	m.rebalancing = false
 	m.requestCommit()
-	in.ready.joined(in.cfg.Name, true)
-	if len(partitions) > 0 {
+	m.joined()
+	if len(partitions) > 0 && !m.unstarted {
 		in.log.Info("partitions assigned", "partitions", partitionList(partitions))
 	}
+}
+
+// joined says that the inlet is a member that reads: it is known where each of its partitions begins. The inlet's mu is held.
+func (m *membership) joined() {
+	for _, a := range m.inlet.held {
+		if !a.started {
+			return // startOffsets comes to it
+		}
+	}
+	m.inlet.ready.joined(m.inlet.cfg.Name, true)
 }
 
 // limitFetches keeps what one response may bring of a partition within half of its share. The inlet's mu is held.
@@ -340,20 +351,22 @@ func (m *membership) lost(_ context.Context, client *kgo.Client, lost map[string
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	in.ready.joined(in.cfg.Name, false)
-	partitions := lost[in.cfg.Topic]
+	partitions, unstarted := lost[in.cfg.Topic], m.unstarted
 	for _, p := range partitions {
 		if a := in.held[p]; a != nil {
+			unstarted = unstarted || !a.started
 			in.forget(a)
 		}
 	}
 	if m.cancelCommit != nil {
 		m.cancelCommit()
 	}
-	again := m.rebalancing // each attempt to join that fails is told as a loss
-	m.rebalancing = true
+	// Each attempt to join, or to find out where to begin, that fails is told as a loss.
+	again := m.unstarted || m.rebalancing && len(partitions) == 0
+	m.rebalancing, m.unstarted = true, unstarted
 	client.ResumeFetchPartitions(lost)
 	m.limitFetches()
-	if again && len(partitions) == 0 {
+	if again {
 		return
 	}
 	in.log.Warn("partitions lost: the membership of the group ended, joining again", "partitions", partitionList(partitions))
@@ -425,6 +438,13 @@ func (m *membership) startOffsets(ctx context.Context, offsets map[string]map[in
 			in.log.Info("partition starts", "partition", p, "from", "the earliest record, auto.offset.reset=earliest")
 		}
 	}
+	for p := range offsets[topic] {
+		if a := in.held[p]; a != nil {
+			a.started = true
+		}
+	}
+	m.unstarted = false
+	m.joined()
 	m.requestCommit()
 	return offsets, nil
 }

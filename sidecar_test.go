@@ -3,10 +3,14 @@ package main
 import (
 	"context"
 	"fmt"
+	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/thinkmorestupidless/ankka-flow-sidecar/testkit"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
 func TestEveryRecordGoesThroughOnceAndIsCommitted(t *testing.T) {
@@ -112,4 +116,40 @@ func (b *bed) keepProducing(interval time.Duration) (stop func()) {
 		}
 	}()
 	return func() { cancel(); <-done }
+}
+
+func TestItIsNotReadyAndNotLoudWhileItIsNotKnownWhereToBegin(t *testing.T) {
+	inBubble(t, 1, func(t *testing.T, b *bed) {
+		var allowed atomic.Bool
+		b.cluster.ControlKey(int16(kmsg.OffsetFetch), func(req kmsg.Request) (kmsg.Response, error, bool) {
+			b.cluster.KeepControl()
+			if allowed.Load() {
+				return nil, nil, false
+			}
+			fetch := req.(*kmsg.OffsetFetchRequest)
+			resp := fetch.ResponseKind().(*kmsg.OffsetFetchResponse)
+			for _, asked := range fetch.Groups {
+				group := kmsg.NewOffsetFetchResponseGroup()
+				group.Group, group.ErrorCode = asked.Group, kerr.GroupAuthorizationFailed.Code
+				resp.Groups = append(resp.Groups, group)
+			}
+			return resp, nil, true
+		})
+		b.produce(10)
+		s := b.start()
+		time.Sleep(10 * time.Minute)
+		log := s.log.String()
+		if strings.Contains(log, "ready=true") {
+			t.Error("ready with nothing that can be read")
+		}
+		if !strings.Contains(log, "GROUP_AUTHORIZATION_FAILED") {
+			t.Error("the cause is not told")
+		}
+		if lines := strings.Count(log, "\n"); lines > 40 {
+			t.Errorf("%d lines in ten minutes", lines)
+		}
+		allowed.Store(true)
+		s.awaitReady()
+		b.awaitCaughtUp(time.Minute)
+	})
 }
