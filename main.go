@@ -123,7 +123,7 @@ func serve(ctx context.Context, cfg *Config, w world, listener net.Listener, log
 	var living, joined sync.WaitGroup
 	living.Go(func() { keepAlive(life, w.files, cfg.StateDir, log) })
 	living.Go(func() { serveMetrics(life, listener, inlets, log) })
-	living.Go(func() { watchStalls(life, log, cfg, inlets) })
+	living.Go(func() { watchStalls(life, log, cfg, inlets, newRecorder(cfg, w.files, w.network)) })
 	for _, in := range inlets {
 		joined.Go(func() { in.run(members) })
 	}
