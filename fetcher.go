@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	dto "github.com/prometheus/client_model/go"
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
@@ -37,8 +38,9 @@ type inlet struct {
 	budget   *memoryBudget
 	ready    *readiness
 	log      *slog.Logger
-
-	consumed atomic.Int64 // records handed to the partitions' queues
+	stats    *inletStats
+	java     *javaClient
+	label    []*dto.LabelPair // inlet
 
 	mu           sync.Mutex // guards all below and every assignment: the lock of promise 5
 	held         map[int32]*assignment
@@ -52,12 +54,14 @@ type inlet struct {
 	changed      chan struct{}    // closed at the next change of state that somebody waits for; nil when nobody does
 	dynamic      bool             // somebody else has the static identity
 	stalls       map[int32]*stall
+	histories    map[int32]*history
 }
 
-func newInlet(cfg *InletConfig, pod string, network network, budget *memoryBudget, ready *readiness, log *slog.Logger) *inlet {
+func newInlet(cfg *InletConfig, pod string, network network, budget *memoryBudget, ready *readiness, stats *inletStats, log *slog.Logger) *inlet {
 	return &inlet{
 		cfg: cfg, identity: staticIdentity(cfg, pod), network: network, budget: budget, ready: ready, log: log.With("inlet", cfg.Name, "topic", cfg.Topic),
 		held: map[int32]*assignment{}, dropped: map[int32]*batch{}, arrival: make(chan struct{}), stalls: map[int32]*stall{},
+		stats: stats, java: newJavaClient(&cfg.PortConfig), label: labels("inlet", cfg.Name), histories: map[int32]*history{},
 	}
 }
 
@@ -248,7 +252,7 @@ func (in *inlet) take(fetches kgo.Fetches) error {
 	var pause []int32
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	share := in.budget.share()
+	share, now := in.budget.share(), time.Now()
 	fetches.EachPartition(func(p kgo.FetchTopicPartition) {
 		if p.Partition < 0 || p.Topic != in.cfg.Topic {
 			return
@@ -265,6 +269,7 @@ func (in *inlet) take(fetches kgo.Fetches) error {
 		}
 		if p.HighWatermark > 0 {
 			a.logEnd = max(a.logEnd, p.HighWatermark)
+			a.logStart = max(a.logStart, p.LogStartOffset)
 		}
 		if len(p.Records) == 0 || in.conversation == nil || in.conversation.ending.Load() {
 			return // without a conversation that takes more, the partition is read again from its committed offset
@@ -273,18 +278,23 @@ func (in *inlet) take(fetches kgo.Fetches) error {
 			broken = append(broken, err)
 			return
 		}
-		var bytes int64
+		var bytes, held int64
 		for _, r := range p.Records {
-			bytes += heldBytes(r)
+			size := recordBytes(r)
+			bytes += size
+			held += size + heldOverhead(r)
 		}
 		if a.queue == nil {
 			a.queue = p.Records
 		} else {
 			a.queue = append(a.queue, p.Records...)
 		}
-		a.queueBytes += bytes
-		in.budget.add(bytes)
-		in.consumed.Add(int64(len(p.Records)))
+		a.queueBytes += held
+		in.budget.add(held)
+		in.stats.recordsIn.Add(float64(len(p.Records)))
+		in.stats.bytesIn.Add(float64(bytes))
+		in.java.consumed(now, len(p.Records), bytes)
+		a.observeLag(now)
 		if !a.paused && a.queueBytes > share {
 			a.paused = true
 			pause = append(pause, p.Partition)
@@ -307,6 +317,7 @@ func (a *assignment) checkPosition(p kgo.FetchTopicPartition) error {
 		return fmt.Errorf("partition %d: offset %d was read where %d was due", a.partition, first, a.position)
 	case p.LogStartOffset > a.position:
 		// Retention was faster than reading. Kafka says nothing of it: the next fetch begins at the log's start.
+		a.history.removed += min(first, p.LogStartOffset) - a.position
 		a.inlet.log.Error("records were removed by retention before they were read", "partition", a.partition,
 			"offset", a.position, "resumed_at", first, "removed", min(first, p.LogStartOffset)-a.position)
 	case a.resumeAt >= 0 && first > a.resumeAt:

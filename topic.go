@@ -77,6 +77,7 @@ func (m *membership) readLogEnds(ctx context.Context, admin *kadm.Client) {
 	if err != nil {
 		return
 	}
+	now := time.Now()
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	for p, a := range in.held {
@@ -86,6 +87,7 @@ func (m *membership) readLogEnds(ctx context.Context, admin *kadm.Client) {
 		if end, ok := ends.Lookup(in.cfg.Topic, p); ok && end.Err == nil {
 			a.logEnd = max(a.logEnd, end.Offset)
 		}
+		a.observeLag(now)
 	}
 }
 
