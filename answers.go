@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"time"
 
 	"github.com/thinkmorestupidless/ankka-flow-sidecar/flowv1"
 	"google.golang.org/grpc/codes"
@@ -29,7 +30,7 @@ func (c *conversation) receiveLoop(ctx context.Context) error {
 		case *flowv1.FromProcess_Fail:
 			f = c.onFail(m.Fail)
 		default:
-			f = &failure{cause: errors.New("the process broke the protocol: a message that is none of Emit, Ack and Fail")}
+			f = &failure{kind: endProtocol, cause: errors.New("the process broke the protocol: a message that is none of Emit, Ack and Fail")}
 		}
 		if f != nil {
 			c.fail(f)
@@ -47,9 +48,9 @@ func (c *conversation) streamEnded(ctx context.Context, err error) error {
 	case c.ending.Load() && err == io.EOF:
 		return errStopped // asked to, the process has completed its side
 	case err == io.EOF:
-		return &failure{cause: errors.New("the process closed its side of the conversation")}
+		return &failure{kind: endProcessGone, cause: errors.New("the process closed its side of the conversation")}
 	}
-	return &failure{cause: fmt.Errorf("the conversation broke off: %w", inWords(err)), gone: status.Code(err) == codes.Unavailable}
+	return &failure{kind: endProcessGone, cause: fmt.Errorf("the conversation broke off: %w", inWords(err)), gone: status.Code(err) == codes.Unavailable}
 }
 
 var errStopped = errors.New("stopped")
@@ -91,11 +92,11 @@ func (c *conversation) violation(id uint64, what string) *failure {
 	switch {
 	case known != nil:
 		known.assignment.inlet.distrust(known, c.log)
-		return &failure{cause: fmt.Errorf("the process broke the protocol: %s for %s, which it has answered already", what, known), batch: known}
+		return &failure{kind: endProtocol, cause: fmt.Errorf("the process broke the protocol: %s for %s, which it has answered already", what, known), batch: known}
 	case id > last || id <= c.firstID:
-		return &failure{cause: fmt.Errorf("the process broke the protocol: %s for batch %d, which was never sent in this conversation", what, id)}
+		return &failure{kind: endProtocol, cause: fmt.Errorf("the process broke the protocol: %s for batch %d, which was never sent in this conversation", what, id)}
 	}
-	return &failure{cause: fmt.Errorf("the process broke the protocol: %s for batch %d, which it has answered already", what, id)}
+	return &failure{kind: endProtocol, cause: fmt.Errorf("the process broke the protocol: %s for batch %d, which it has answered already", what, id)}
 }
 
 // distrust keeps a batch, and all after it on its partition, from being committed.
@@ -123,25 +124,25 @@ func (c *conversation) onEmit(message *flowv1.FromProcess, e *flowv1.Emit) *fail
 	o := c.outlets[e.Outlet]
 	switch {
 	case o == nil:
-		return &failure{cause: fmt.Errorf("the process broke the protocol: an Emit to outlet '%s', which Start did not bind, for %s", e.Outlet, b), batch: b}
+		return &failure{kind: endProtocol, cause: fmt.Errorf("the process broke the protocol: an Emit to outlet '%s', which Start did not bind, for %s", e.Outlet, b), batch: b}
 	case e.Record == nil:
-		return &failure{cause: fmt.Errorf("the process broke the protocol: an Emit without a record for %s", b), batch: b}
+		return &failure{kind: endProtocol, cause: fmt.Errorf("the process broke the protocol: an Emit without a record for %s", b), batch: b}
 	}
 	size := emitSize(e)
 	if size > maxMessageBytes/2 { // near the limit the exact size counts
 		if exact := proto.Size(message); exact > maxMessageBytes {
-			return &failure{cause: fmt.Errorf("the process broke the protocol: an Emit of %d bytes to outlet '%s', the limit is %d, for %s", exact, e.Outlet, maxMessageBytes, b), batch: b}
+			return &failure{kind: endProtocol, cause: fmt.Errorf("the process broke the protocol: an Emit of %d bytes to outlet '%s', the limit is %d, for %s", exact, e.Outlet, maxMessageBytes, b), batch: b}
 		}
 	}
 	b.emits = append(b.emits, emit{outlet: o, record: e.Record})
 	b.emitBytes += size
 	total := c.held.Add(size)
 	if b.emitBytes > c.cfg.MaxEmitBytes {
-		return &failure{cause: fmt.Errorf("the emits of %s are %d bytes, more than FLOW_MAX_EMIT_BYTES (%d) before its Ack", b, b.emitBytes, c.cfg.MaxEmitBytes), batch: b}
+		return &failure{kind: endEmits, cause: fmt.Errorf("the emits of %s are %d bytes, more than FLOW_MAX_EMIT_BYTES (%d) before its Ack", b, b.emitBytes, c.cfg.MaxEmitBytes), batch: b}
 	}
 	if total > 2*c.cfg.MaxEmitBytes {
 		largest := c.largest()
-		return &failure{cause: fmt.Errorf("the emits of all batches are %d bytes, more than twice FLOW_MAX_EMIT_BYTES (%d); the largest share, %d bytes, is of %s", total, c.cfg.MaxEmitBytes, largest.emitBytes, largest), batch: largest}
+		return &failure{kind: endEmits, cause: fmt.Errorf("the emits of all batches are %d bytes, more than twice FLOW_MAX_EMIT_BYTES (%d); the largest share, %d bytes, is of %s", total, c.cfg.MaxEmitBytes, largest.emitBytes, largest), batch: largest}
 	}
 	return nil
 }
@@ -186,6 +187,7 @@ func (c *conversation) onAck(ack *flowv1.Ack) *failure {
 	}
 	a.withProcess, a.acknowledged = nil, b
 	in.moved()
+	in.stats.process.Observe(time.Since(b.sent).Seconds())
 	a.writeNext(c)
 	in.wake(a)
 	in.notify()
@@ -222,7 +224,7 @@ func (c *conversation) onFail(fail *flowv1.Fail) *failure {
 	if message == "" {
 		message = "no reason given"
 	}
-	return &failure{cause: fmt.Errorf("the process failed %s: %s", b, message), batch: b}
+	return &failure{kind: endFailedBatch, cause: fmt.Errorf("the process failed %s: %s", b, message), batch: b}
 }
 
 // answer takes the batch out of those that are with the process.

@@ -39,6 +39,11 @@ type assignment struct {
 	suspect   *suspicion
 	heldUntil time.Time // the partition is held back so that the others work; zero when it is not
 	holdTimer *time.Timer
+
+	levels  *levels
+	history *history
+	newest  time.Time // the timestamp of the last confirmed record
+	carried time.Time // newest, of the commit that is out
 }
 
 const noCommitLimit = math.MaxInt64
@@ -58,6 +63,7 @@ func newAssignment(in *inlet, partition int32) *assignment {
 		inlet: in, partition: partition,
 		base: -1, confirmed: -1, commitLimit: noCommitLimit, leaderEpoch: -1,
 		position: -1, resumeAt: -1, logStart: -1, logEnd: -1,
+		levels: newLevels(in, partition), history: in.historyOf(partition),
 	}
 }
 

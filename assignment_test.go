@@ -11,7 +11,9 @@ import (
 func newTestInlet() (*inlet, *assignment, *conversation) {
 	cfg := &InletConfig{PortConfig: PortConfig{Name: "in", Topic: "in"}, BatchMaxRecords: 100, BatchMaxBytes: 1 << 20}
 	log := slog.New(slog.DiscardHandler)
-	in := newInlet(cfg, "", network{}, &memoryBudget{limit: fetchedAtMost}, newReadiness(newMemFiles(), "/", nil, log), log)
+	budget, ready := &memoryBudget{limit: fetchedAtMost}, newReadiness(newMemFiles(), "/", nil, log)
+	in := newInlet(cfg, "", network{}, budget, ready, newMetrics(ready, budget).inlet(cfg.Name), log)
+	in.membership = &membership{inlet: in, commitDue: make(chan struct{}, 1)}
 	c := &conversation{
 		cfg: &Config{}, log: log, ready: newMailbox[*assignment](), writes: newMailbox[*batch](), end: func(error) {},
 		freed: make(chan struct{}, 1), withProcess: map[uint64]*batch{},

@@ -31,6 +31,7 @@ type batch struct {
 
 	emits     []emit
 	emitBytes int64
+	repeats   int // records to write that may be written already
 
 	writeBegun  time.Time
 	unconfirmed atomic.Int64
@@ -138,9 +139,12 @@ func recordBytes(r *kgo.Record) int64 {
 }
 
 // heldBytes is what a fetched record takes in memory, nearly.
-func heldBytes(r *kgo.Record) int64 {
+func heldBytes(r *kgo.Record) int64 { return recordBytes(r) + heldOverhead(r) }
+
+// heldOverhead is what of it is not key, headers and value.
+func heldOverhead(r *kgo.Record) int64 {
 	const recordStruct, headerStruct = 216, 40
-	return recordBytes(r) + recordStruct + headerStruct*int64(len(r.Headers))
+	return recordStruct + headerStruct*int64(len(r.Headers))
 }
 
 // encodedBytes is the exact size that a record adds to an encoded Batch.

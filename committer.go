@@ -45,6 +45,7 @@ func (m *membership) commitLoop(ctx context.Context) {
 			failing, told = time.Time{}, ""
 			continue
 		}
+		m.inlet.stats.commitFailures.WithLabelValues(commitCause(err)).Inc()
 		if failing.IsZero() {
 			failing = time.Now()
 		}
@@ -53,7 +54,7 @@ func (m *membership) commitLoop(ctx context.Context) {
 			m.inlet.log.Warn("offsets could not be committed; trying again", "cause", err)
 		}
 		if bound := m.inlet.cfg.Consumer.DefaultAPITimeout; time.Since(failing) >= bound {
-			m.inlet.failConversation(&failure{cause: fmt.Errorf("inlet '%s': offsets could not be committed for %s (default.api.timeout.ms): %w", m.inlet.cfg.Name, bound, err)})
+			m.inlet.failConversation(&failure{kind: endCommit, cause: fmt.Errorf("inlet '%s': offsets could not be committed for %s (default.api.timeout.ms): %w", m.inlet.cfg.Name, bound, err)})
 			failing = time.Now()
 		}
 		if !wait(ctx, commitRetry) {
@@ -97,6 +98,7 @@ func (m *membership) commit(ctx context.Context) error {
 		if offset, ok := a.commitTarget(); ok {
 			due[p], offsets[p] = a, kgo.EpochOffset{Epoch: a.leaderEpoch, Offset: offset}
 			a.committing = true
+			a.carried = a.newest
 		}
 	}
 	if len(due) > 0 {
@@ -107,10 +109,14 @@ func (m *membership) commit(ctx context.Context) error {
 		return nil
 	}
 	var result error
+	began := time.Now()
 	fenced := kgo.PreCommitFnContext(ctx, func(req *kmsg.OffsetCommitRequest) error { return in.fence(req, due) })
 	m.client.CommitOffsetsSync(fenced, map[string]map[int32]kgo.EpochOffset{in.cfg.Topic: offsets},
 		func(_ *kgo.Client, _ *kmsg.OffsetCommitRequest, resp *kmsg.OffsetCommitResponse, err error) {
 			result = in.committed(due, offsets, resp, err)
+			if result == nil {
+				in.stats.commit.Observe(time.Since(began).Seconds())
+			}
 		})
 	in.mu.Lock()
 	m.cancelCommit = nil
@@ -172,6 +178,9 @@ func (in *inlet) committed(due map[int32]*assignment, offsets map[int32]kgo.Epoc
 			a.base = max(a.base, offsets[p].Offset)
 			a.commitBase = false
 			in.moved()
+			if !a.carried.IsZero() {
+				in.stats.age.Observe(max(0, time.Since(a.carried).Seconds()))
+			}
 			in.restartStall(a)
 			in.wake(a)
 		}

@@ -26,6 +26,7 @@ const (
 // failure ends a conversation. With a batch it is attributed: that batch caused it, and would again (DESIGN: 6).
 type failure struct {
 	cause error
+	kind  endCause
 	batch *batch // nil when it is nobody's
 	gone  bool   // the connection to the process was refused or lost
 }
@@ -107,13 +108,14 @@ func (s *sidecar) converse(stop context.Context, conn *grpc.ClientConn, wait tim
 		return &failure{cause: fmt.Errorf("the conversation could not be opened: %w", context.Cause(streamCtx))}
 	}
 	if err != nil {
-		return &failure{cause: fmt.Errorf("the conversation could not be opened: %w", inWords(err)), gone: status.Code(err) == codes.Unavailable}
+		return &failure{kind: endProcessGone, cause: fmt.Errorf("the conversation could not be opened: %w", inWords(err)), gone: status.Code(err) == codes.Unavailable}
 	}
 	c.stream = stream
 	if err := stream.Send(&flowv1.ToProcess{Message: &flowv1.ToProcess_Start{Start: c.start()}}); err != nil {
 		err = c.streamError(err)
-		return &failure{cause: fmt.Errorf("the conversation broke off at its start: %w", inWords(err)), gone: status.Code(err) == codes.Unavailable}
+		return &failure{kind: endProcessGone, cause: fmt.Errorf("the conversation broke off at its start: %w", inWords(err)), gone: status.Code(err) == codes.Unavailable}
 	}
+	s.metrics.conversations.Inc()
 	c.log.Info("conversation started")
 
 	work, workCtx := errgroup.WithContext(streamCtx)
@@ -305,7 +307,7 @@ func (c *conversation) sendLoop(stream, ctx context.Context) error {
 			if err == io.EOF {
 				return nil // the receiver has the stream's error
 			}
-			return fmt.Errorf("a batch could not be sent: %w", inWords(err))
+			return &failure{kind: endProcessGone, cause: fmt.Errorf("a batch could not be sent: %w", inWords(err))}
 		}
 	}
 }
@@ -344,13 +346,15 @@ func (c *conversation) nextMessage(a *assignment, encoder *batchEncoder) (*flowv
 		in.beginStall(a)
 		offset := a.queue[0].Offset
 		b = &batch{assignment: a, first: offset, next: offset + 1, records: 1}
-		return nil, &failure{cause: err, batch: b}
+		return nil, &failure{kind: endUndeliverable, cause: err, batch: b}
 	}
 	if b == nil {
 		return nil, nil
 	}
 	in.beginStall(a)
 	in.moved()
+	in.stats.batchRecords.Observe(float64(b.records))
+	a.history.sent(b, records)
 	c.mu.Lock()
 	c.lastID++
 	b.id, b.conversation = c.lastID, c
@@ -376,7 +380,7 @@ func (c *conversation) watchWrites(ctx context.Context) error {
 		}
 		for _, in := range c.inlets {
 			if b := in.oldestWrite(); b != nil && time.Since(b.writeBegun) > bound {
-				f := &failure{cause: fmt.Errorf("a write of %s has had no answer for %s (delivery.timeout.ms)", b, bound)}
+				f := &failure{kind: endWriteTimeout, cause: fmt.Errorf("a write of %s has had no answer for %s (delivery.timeout.ms)", b, bound)}
 				c.fail(f)
 				return f
 			}

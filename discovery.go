@@ -43,8 +43,8 @@ func (r *refusal) Error() string {
 // discover asks the process what it is, again and again, until it answers; nothing but an answer or ctx ends it. It returns
 // the connection that answered, which the caller owns and closes, or a *refusal, or ctx's error. restarted says that a
 // connection was refused or reset on the way, as it is while a process is being restarted. Each attempt has
-// cfg.DiscoveryTimeout, dials anew and logs one line. (protocol: "Discovery")
-func discover(ctx context.Context, log *slog.Logger, cfg *Config, dial func(ctx context.Context, address string) (*grpc.ClientConn, error)) (conn *grpc.ClientConn, restarted bool, err error) {
+// cfg.DiscoveryTimeout, dials anew, logs one line and is told to attempted. (protocol: "Discovery")
+func discover(ctx context.Context, log *slog.Logger, cfg *Config, dial func(ctx context.Context, address string) (*grpc.ClientConn, error), attempted func(result string)) (conn *grpc.ClientConn, restarted bool, err error) {
 	wait := firstDiscoveryWait
 	for attempt := 1; ; attempt++ {
 		conn, spec, err := askProcess(ctx, cfg, dial)
@@ -55,16 +55,19 @@ func discover(ctx context.Context, log *slog.Logger, cfg *Config, dial func(ctx 
 		log := log.With("address", cfg.ProcessAddress, "attempt", attempt)
 		if err == nil {
 			if problems := checkAnswer(cfg.Spec, spec); len(problems) > 0 {
+				attempted(discoveryRefused)
 				log.Info("discovery: the process answered and is refused", "problems", len(problems))
 				reportProblems(ctx, log, conn, problems)
 				closeConn(conn)
 				return nil, restarted, &refusal{problems}
 			}
+			attempted(discoveryAnswered)
 			log.Info("discovery: the process answered", "streamlet", spec.GetStreamlet().GetName(), "sdk", strings.TrimSpace(spec.GetSdk().GetName()+" "+spec.GetSdk().GetVersion()),
 				"protocol", spec.GetProtocolVersion())
 			return conn, restarted, nil
 		}
 		restarted = restarted || connectionBroke(err)
+		attempted(discoveryNoAnswer)
 		log.Info("discovery: no answer yet", "cause", explainNoAnswer(err, cfg), "next_in", wait)
 		select {
 		case <-time.After(wait):

@@ -30,6 +30,7 @@ type discovery struct {
 	err       error
 	log       bytes.Buffer
 	took      time.Duration
+	results   []string // of the attempts, as they are counted
 }
 
 func runDiscovery(ctx context.Context, network *pipeNet, deployed *flowv1.Spec) *discovery {
@@ -38,7 +39,7 @@ func runDiscovery(ctx context.Context, network *pipeNet, deployed *flowv1.Spec) 
 	cfg := &Config{ProcessAddress: processAddress, DiscoveryTimeout: time.Minute, Spec: deployed}
 	d.conn, d.restarted, d.err = discover(ctx, slog.New(slog.NewJSONHandler(&d.log, nil)), cfg, func(_ context.Context, address string) (*grpc.ClientConn, error) {
 		return dialProcess(address, network.dial)
-	})
+	}, func(result string) { d.results = append(d.results, result) })
 	d.took = time.Since(network.start)
 	return d
 }

@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	dto "github.com/prometheus/client_model/go"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 )
@@ -38,8 +39,9 @@ type inlet struct {
 	budget   *memoryBudget
 	ready    *readiness
 	log      *slog.Logger
-
-	consumed atomic.Int64 // records handed to the partitions' queues
+	stats    *inletStats
+	java     *javaClient
+	label    []*dto.LabelPair // inlet
 
 	mu           sync.Mutex // guards all below and every assignment: the lock of promise 5
 	held         map[int32]*assignment
@@ -56,12 +58,14 @@ type inlet struct {
 	stalls       map[int32]*stall
 	progressed   time.Time // when a batch last went out, was answered, confirmed or committed
 	endsRead     time.Time // when the brokers last told how long the logs are
+	histories    map[int32]*history
 }
 
-func newInlet(cfg *InletConfig, pod string, network network, budget *memoryBudget, ready *readiness, log *slog.Logger) *inlet {
+func newInlet(cfg *InletConfig, pod string, network network, budget *memoryBudget, ready *readiness, stats *inletStats, log *slog.Logger) *inlet {
 	return &inlet{
 		cfg: cfg, identity: staticIdentity(cfg, pod), network: network, budget: budget, ready: ready, log: log.With("inlet", cfg.Name, "topic", cfg.Topic),
 		held: map[int32]*assignment{}, dropped: map[int32]*batch{}, arrival: make(chan struct{}), stalls: map[int32]*stall{},
+		stats: stats, java: newJavaClient(&cfg.PortConfig), label: labels("inlet", cfg.Name), histories: map[int32]*history{},
 	}
 }
 
@@ -252,7 +256,7 @@ func (in *inlet) take(fetches kgo.Fetches) error {
 	var pause []int32
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	share := in.budget.share()
+	share, now := in.budget.share(), time.Now()
 	readableEnd := func(p kgo.FetchTopicPartition) int64 { return p.HighWatermark }
 	if in.membership.readsCommitted() {
 		readableEnd = func(p kgo.FetchTopicPartition) int64 { return p.LastStableOffset }
@@ -273,6 +277,7 @@ func (in *inlet) take(fetches kgo.Fetches) error {
 		}
 		if end := readableEnd(p); end > 0 {
 			a.logEnd = max(a.logEnd, end)
+			a.logStart = max(a.logStart, p.LogStartOffset)
 		}
 		if len(p.Records) > 0 && a.base < 0 {
 			a.beginAt(p.Records[0].Offset) // also when they are not taken: it is what the partition goes back to
@@ -289,18 +294,23 @@ func (in *inlet) take(fetches kgo.Fetches) error {
 			in.passMarkers(a)
 			return
 		}
-		var bytes int64
+		var bytes, held int64
 		for _, r := range records {
-			bytes += heldBytes(r)
+			size := recordBytes(r)
+			bytes += size
+			held += size + heldOverhead(r)
 		}
 		if a.queue == nil {
 			a.queue = records
 		} else {
 			a.queue = append(a.queue, records...)
 		}
-		a.queueBytes += bytes
-		in.budget.add(bytes)
-		in.consumed.Add(int64(len(records)))
+		a.queueBytes += held
+		in.budget.add(held)
+		in.stats.recordsIn.Add(float64(len(records)))
+		in.stats.bytesIn.Add(float64(bytes))
+		in.java.consumed(now, len(records), bytes)
+		a.observeLag(now)
 		if !a.paused && a.queueBytes > share {
 			a.paused = true
 			pause = append(pause, p.Partition)
@@ -335,6 +345,7 @@ func (a *assignment) checkPosition(p kgo.FetchTopicPartition) error {
 		return fmt.Errorf("partition %d: offset %d was read where %d was due", a.partition, first, a.position)
 	case p.LogStartOffset > a.position:
 		// Retention was faster than reading. Kafka says nothing of it: the next fetch begins at the log's start.
+		a.history.removed += min(first, p.LogStartOffset) - a.position
 		a.inlet.log.Error("records were removed by retention before they were read", "partition", a.partition,
 			"offset", a.position, "resumed_at", first, "removed", min(first, p.LogStartOffset)-a.position)
 	case a.resumeAt >= 0 && first > a.resumeAt:

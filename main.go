@@ -61,6 +61,7 @@ type sidecar struct {
 	ready   *readiness
 	inlets  map[string]*inlet
 	outlets map[string]*outlet
+	metrics *metrics
 
 	lastBatch uint64 // the last conversation's last batch id
 }
@@ -106,15 +107,21 @@ func serve(ctx context.Context, cfg *Config, w world, listener net.Listener, log
 		ready: newReadiness(w.files, cfg.StateDir, cfg.Inlets, log),
 	}
 	budget := &memoryBudget{limit: fetchedAtMost}
+	s.metrics = newMetrics(s.ready, budget)
 	var inlets []*inlet
+	var outlets []*outlet
 	for i := range cfg.Inlets {
-		in := newInlet(&cfg.Inlets[i], cfg.PodName, w.network, budget, s.ready, log)
+		in := newInlet(&cfg.Inlets[i], cfg.PodName, w.network, budget, s.ready, s.metrics.inlet(cfg.Inlets[i].Name), log)
 		s.inlets[in.cfg.Name] = in
 		inlets = append(inlets, in)
 	}
 	for i := range cfg.Outlets {
 		o := &cfg.Outlets[i]
-		s.outlets[o.Name] = &outlet{cfg: o, network: w.network, log: log.With("outlet", o.Name, "topic", o.Topic)}
+		out := &outlet{
+			cfg: o, network: w.network, log: log.With("outlet", o.Name, "topic", o.Topic), stats: s.metrics.outlet(o.Name), java: newJavaClient(&o.PortConfig),
+		}
+		s.outlets[o.Name] = out
+		outlets = append(outlets, out)
 	}
 
 	// Memberships end after the last conversation, the rest after them.
@@ -122,8 +129,8 @@ func serve(ctx context.Context, cfg *Config, w world, listener net.Listener, log
 	members, leave := context.WithCancel(life)
 	var living, joined sync.WaitGroup
 	living.Go(func() { keepAlive(life, w.files, cfg.StateDir, log) })
-	living.Go(func() { serveMetrics(life, listener, inlets, log) })
-	living.Go(func() { watchStalls(life, log, cfg, inlets) })
+	living.Go(func() { serveMetrics(life, listener, newRegistry(s.metrics, inlets, outlets), log) })
+	living.Go(func() { watchStalls(life, log, cfg, inlets, newRecorder(cfg, w.files, w.network)) })
 	for _, in := range inlets {
 		joined.Go(func() { in.run(members) })
 	}
@@ -144,7 +151,7 @@ func (s *sidecar) converseUntilStopped(ctx context.Context) int {
 	for {
 		conn, away, err := discover(ctx, s.log, s.cfg, func(_ context.Context, address string) (*grpc.ClientConn, error) {
 			return dialProcess(address, s.network.dial)
-		})
+		}, s.metrics.discovered)
 		var refused *refusal
 		switch {
 		case errors.As(err, &refused):
@@ -158,6 +165,7 @@ func (s *sidecar) converseUntilStopped(ctx context.Context) int {
 		began := time.Now()
 		err = s.converse(ctx, conn, waited, restarted || away)
 		_ = conn.Close()
+		s.metrics.ended(err)
 		if ctx.Err() != nil {
 			return exitStopped
 		}
@@ -167,7 +175,10 @@ func (s *sidecar) converseUntilStopped(ctx context.Context) int {
 		}
 		s.log.Warn("the conversation failed; everything resumes from the last commits", failureAttrs(err)...)
 		s.log.Info("reconnecting", "backoff", backoff)
-		if !wait(ctx, backoff) {
+		s.metrics.backoff.Set(backoff.Seconds())
+		waitedOut := wait(ctx, backoff)
+		s.metrics.backoff.Set(0)
+		if !waitedOut {
 			return exitStopped
 		}
 		waited, backoff = backoff, min(2*backoff, s.cfg.ReconnectMaxBackoff)

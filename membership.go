@@ -56,7 +56,7 @@ func (in *inlet) join(ctx context.Context) (*membership, error) {
 		// The start is resolved in startOffsets, where -2 means that the group has no commit.
 		kgo.ConsumeStartOffset(kgo.NewOffset().AtStart()), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
 		kgo.OnPartitionsAssigned(m.assigned), kgo.OnPartitionsRevoked(m.revoked), kgo.OnPartitionsLost(m.lost),
-		kgo.AdjustFetchOffsetsFn(m.startOffsets),
+		kgo.AdjustFetchOffsetsFn(m.startOffsets), kgo.WithHooks(in.java),
 	)
 	in.mu.Lock()
 	dynamic := in.dynamic
@@ -248,6 +248,8 @@ func (m *membership) assigned(_ context.Context, client *kgo.Client, assigned ma
 		in.held[p] = a
 	}
 	in.budget.partitions.Add(int64(len(partitions)))
+	in.stats.assignments.Add(float64(len(partitions)))
+	in.java.rebalances.Add(1)
 	m.limitFetches()
 	if in.conversation == nil && len(partitions) > 0 {
 		client.PauseFetchPartitions(map[string][]int32{in.cfg.Topic: partitions})
@@ -323,6 +325,7 @@ func (m *membership) revoked(_ context.Context, client *kgo.Client, revoked map[
 	if len(partitions) == 0 {
 		return
 	}
+	in.stats.revocations.Add(float64(len(leaving)))
 	in.log.Info("partitions revoked", "partitions", partitionList(partitions), "finished", finished)
 }
 
@@ -356,6 +359,7 @@ func (m *membership) lost(_ context.Context, client *kgo.Client, lost map[string
 		if a := in.held[p]; a != nil {
 			unstarted = unstarted || !a.started
 			in.forget(a)
+			in.stats.losses.Inc()
 		}
 	}
 	if m.cancelCommit != nil {
@@ -454,6 +458,7 @@ func (m *membership) beginAtCommit(a *assignment, committed int64) {
 	log := m.inlet.log.With("partition", a.partition, "committed", committed)
 	switch {
 	case a.logStart > committed:
+		a.history.removed += a.logStart - committed
 		log.Error("records were removed by retention before they were read", "offset", committed, "resumed_at", a.logStart, "removed", a.logStart-committed)
 		a.beginAt(a.logStart)
 	case a.logEnd >= 0 && a.logEnd < committed:

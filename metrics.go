@@ -6,72 +6,117 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"strconv"
 	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+	dto "github.com/prometheus/client_model/go"
 )
 
-// partitionMetrics reads the series of every held partition at each scrape, so that they come and go with it.
-type partitionMetrics struct {
-	inlets             []*inlet
-	lag, busy, stalled *prometheus.Desc
+// docs/metrics.md has every series; a test compares it with what is served.
+
+// point is one value of one series at a scrape. Its labels are shared by the series of a port or partition and belong to
+// it: a thousand partitions have ten thousand points, whose labels are not made anew each time.
+type point struct {
+	series *series
+	labels []*dto.LabelPair // sorted by name
+	value  float64
 }
 
-func newPartitionMetrics(inlets []*inlet) *partitionMetrics {
-	return &partitionMetrics{
-		inlets: inlets,
-		lag: prometheus.NewDesc("kafka_consumer_consumer_fetch_manager_metrics_records_lag",
-			"Records behind, per inlet partition.", []string{"client_id", "topic", "partition"}, nil),
-		busy: prometheus.NewDesc("ankka_flow_sidecar_in_flight",
-			"1 while a batch of the partition is with the process.", []string{"inlet", "partition"}, nil),
-		stalled: prometheus.NewDesc("ankka_flow_sidecar_stalled_seconds",
-			"How long the partition has gone without committing; 0 when nothing is outstanding.", []string{"inlet", "partition"}, nil),
+// series is a name, its meaning and its type.
+type series struct {
+	desc    *prometheus.Desc
+	counter bool
+}
+
+func newSeries(name, help string, labels ...string) *series {
+	return &series{desc: prometheus.NewDesc(name, help, labels, nil), counter: strings.HasSuffix(name, "_total")}
+}
+
+func (p point) Desc() *prometheus.Desc { return p.series.desc }
+
+func (p point) Write(m *dto.Metric) error {
+	m.Label = p.labels
+	if p.series.counter {
+		m.Counter = &dto.Counter{Value: &p.value}
+	} else {
+		m.Gauge = &dto.Gauge{Value: &p.value}
+	}
+	return nil
+}
+
+// labels makes label pairs of names and values in turn, which are given sorted by name.
+func labels(namesAndValues ...string) []*dto.LabelPair {
+	pairs := make([]*dto.LabelPair, 0, len(namesAndValues)/2)
+	for i := 0; i < len(namesAndValues); i += 2 {
+		pairs = append(pairs, &dto.LabelPair{Name: &namesAndValues[i], Value: &namesAndValues[i+1]})
+	}
+	return pairs
+}
+
+// javaTopic is how Kafka's own metrics write a topic's name.
+func javaTopic(topic string) string { return strings.ReplaceAll(topic, ".", "_") }
+
+// portCollector reads what belongs to inlets, their held partitions and outlets at each scrape, so that the series come
+// and go with the partition.
+type portCollector struct {
+	inlets  []*inlet
+	outlets []*outlet
+	java    javaSeries
+	own     ownSeries
+}
+
+func (c *portCollector) Describe(ch chan<- *prometheus.Desc) {
+	for _, s := range append(c.java.all(), c.own.all()...) {
+		ch <- s.desc
 	}
 }
 
-func (m *partitionMetrics) Describe(ch chan<- *prometheus.Desc) {
-	ch <- m.lag
-	ch <- m.busy
-	ch <- m.stalled
+func (c *portCollector) Collect(ch chan<- prometheus.Metric) {
+	now := time.Now()
+	var points []point
+	for _, in := range c.inlets {
+		points = c.inletPoints(points, in, now)
+		points = c.own.portPoints(points, &in.cfg.PortConfig, &in.cfg.Consumer.Connection)
+	}
+	for _, o := range c.outlets {
+		points = c.java.outletPoints(points, o, now)
+		points = c.own.portPoints(points, &o.cfg.PortConfig, &o.cfg.Producer.Connection)
+	}
+	for i := range points {
+		ch <- &points[i]
+	}
 }
 
-func (m *partitionMetrics) Collect(ch chan<- prometheus.Metric) {
-	gauge := func(desc *prometheus.Desc, value float64, labels ...string) {
-		ch <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, value, labels...)
+func (c *portCollector) inletPoints(points []point, in *inlet, now time.Time) []point {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	points = c.java.inletPoints(points, in, now)
+	points = c.own.inletPoints(points, in, now)
+	for _, a := range in.held {
+		points = c.java.partitionPoints(points, a, now)
+		points = c.own.partitionPoints(points, a, now)
 	}
-	for _, in := range m.inlets {
-		// Kafka's own metrics name topics with underscores for dots.
-		topic := strings.ReplaceAll(in.cfg.Topic, ".", "_")
-		in.mu.Lock()
-		for p, a := range in.held {
-			partition := strconv.Itoa(int(p))
-			gauge(m.lag, float64(a.lag()), in.cfg.ClientID, topic, partition)
-			busy := 0.0
-			if a.withProcess != nil {
-				busy = 1
-			}
-			gauge(m.busy, busy, in.cfg.Name, partition)
-			stalled := 0.0
-			if s := in.stalls[p]; s != nil {
-				stalled = time.Since(s.since).Seconds()
-			}
-			gauge(m.stalled, stalled, in.cfg.Name, partition)
-		}
-		in.mu.Unlock()
-	}
+	return points
+}
+
+// newRegistry holds every series of the sidecar.
+func newRegistry(m *metrics, inlets []*inlet, outlets []*outlet) *prometheus.Registry {
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(
+		&portCollector{inlets: inlets, outlets: outlets, java: newJavaSeries(), own: newOwnSeries()}, m,
+		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
+	)
+	return registry
 }
 
 // serveMetrics answers scrapes on listener until ctx ends.
-func serveMetrics(ctx context.Context, listener net.Listener, inlets []*inlet, log *slog.Logger) {
-	registry := prometheus.NewRegistry()
-	registry.MustRegister(newPartitionMetrics(inlets), collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+func serveMetrics(ctx context.Context, listener net.Listener, registry *prometheus.Registry, log *slog.Logger) {
 	mux := http.NewServeMux()
-	mux.Handle("/metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
-	server := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second}
+	mux.Handle("/metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{EnableOpenMetrics: true}))
+	server := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug)}
 	stopped := make(chan struct{})
 	go func() {
 		defer close(stopped)

@@ -78,6 +78,13 @@ func (r *readiness) set(change func()) {
 	r.is, r.failed = ready, false
 }
 
+// now says whether the file is there.
+func (r *readiness) now() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.is
+}
+
 // keepAlive touches the alive file every second until ctx ends.
 func keepAlive(ctx context.Context, files files, dir string, log *slog.Logger) {
 	path := filepath.Join(dir, "alive")

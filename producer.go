@@ -32,7 +32,8 @@ type outlet struct {
 	cfg     *OutletConfig
 	network network
 	log     *slog.Logger
-	written atomic.Int64 // confirmed records
+	stats   *outletStats
+	java    *javaClient
 }
 
 // producer writes to an outlet's topic for one conversation. A confirmation that hangs cannot be cancelled, only closed
@@ -58,7 +59,7 @@ func (o *outlet) open(ctx context.Context, background *sync.WaitGroup, writes ma
 	}
 	p.conns = newConnections(o.network, o.cfg.Producer.Connection)
 	opts := append(clientOptions(&o.cfg.PortConfig, o.cfg.Producer.Connection, p.conns, o.log), o.cfg.Producer.Options...)
-	opts = append(opts, kgo.DefaultProduceTopic(o.cfg.Topic), kgo.AllowIdempotentProduceCancellation(), kgo.ProducerBatchMaxBytesFn(func(string) int32 { return p.maxBatch.Load() }))
+	opts = append(opts, kgo.DefaultProduceTopic(o.cfg.Topic), kgo.AllowIdempotentProduceCancellation(), kgo.WithHooks(&producerHook{o.java, o.stats}), kgo.ProducerBatchMaxBytesFn(func(string) int32 { return p.maxBatch.Load() }))
 	client, err := kgo.NewClient(opts...)
 	if err != nil {
 		return nil, fmt.Errorf("outlet '%s': %w", o.cfg.Name, err)
@@ -168,11 +169,26 @@ func (c *conversation) write(ctx context.Context, b *batch) {
 	}
 	b.unconfirmed.Store(int64(len(b.emits)) + 1) // one for the loop below, so that an early confirmation cannot end it
 	records := make([]kgo.Record, len(b.emits))
-	confirm := func(r *kgo.Record, err error) { c.confirm(b, r, err) }
+	var to *outlet
+	var confirm func(*kgo.Record, error)
 	for i, e := range b.emits {
+		if e.outlet != to {
+			to = e.outlet
+			confirm = c.confirmer(b, to)
+		}
 		c.producers[e.outlet.cfg.Name].send(ctx, &records[i], e.record, confirm)
 	}
 	c.countDown(b)
+}
+
+// confirmer takes the broker's answers to records of b for one outlet.
+func (c *conversation) confirmer(b *batch, to *outlet) func(*kgo.Record, error) {
+	return func(r *kgo.Record, err error) {
+		if err != nil {
+			to.java.failures.Add(1)
+		}
+		c.confirm(b, r, err)
+	}
 }
 
 // confirm takes the broker's answer to one record.
@@ -198,16 +214,13 @@ func (c *conversation) written(b *batch) {
 		if b.abandoned.Load() {
 			return
 		}
-		f := &failure{cause: *refused}
+		f := &failure{kind: endWriteRefused, cause: *refused}
 		if becauseOfTheRecord(*refused) {
 			f.batch = b
 		}
 		c.fail(f)
 		b.assignment.inlet.writeFailed(b)
 		return
-	}
-	for _, e := range b.emits {
-		e.outlet.written.Add(1)
 	}
 	c.releaseEmits(b)
 	b.assignment.inlet.confirmed(c, b)
@@ -227,8 +240,12 @@ func (in *inlet) confirmed(c *conversation, b *batch) {
 		return
 	}
 	a.writing = nil
-	a.confirmed, a.leaderEpoch = b.next, b.leaderEpoch
 	in.moved()
+	a.confirmed, a.leaderEpoch, a.newest = b.next, b.leaderEpoch, b.newest
+	a.history.repeats += int64(b.repeats)
+	if !b.writeBegun.IsZero() {
+		in.stats.write.Observe(time.Since(b.writeBegun).Seconds())
+	}
 	if m := in.membership; m != nil {
 		m.requestCommit()
 		if !a.leaving {
@@ -258,6 +275,7 @@ func (a *assignment) writeNext(c *conversation) {
 	if a.writing == nil && a.acknowledged != nil {
 		a.writing, a.acknowledged = a.acknowledged, nil
 		a.writing.writeBegun = time.Now()
+		a.history.writing(a.writing)
 		c.writes.put(a.writing)
 	}
 }

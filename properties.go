@@ -20,6 +20,8 @@ type Connection struct {
 	Secure func(ctx context.Context, conn net.Conn, host string) (net.Conn, error)
 	// DialTimeout bounds one attempt to connect. It is for the dialer: kgo's own option has no effect beside one.
 	DialTimeout time.Duration
+	// CertificateExpires is when the client certificate in use expires; nil, or zero, without one. A scrape calls it.
+	CertificateExpires func() time.Time
 }
 
 // OffsetReset is where reading starts when a partition has no committed offset.

@@ -2,7 +2,9 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
+	"sync"
 	"time"
 )
 
@@ -41,7 +43,7 @@ func (in *inlet) stalled(limit time.Duration, tell func(stallWarning)) {
 		}
 		s.warned = true
 		warnings = append(warnings, stallWarning{
-			inlet: in.cfg.Name, topic: in.cfg.Topic, partition: p, offset: a.base, exact: a.suspect != nil && a.suspect.exact, age: age, cause: s.cause,
+			inlet: in.cfg.Name, topic: in.cfg.Topic, partition: p, offset: a.base, exact: a.suspect != nil && a.suspect.exact, since: s.since, age: age, cause: s.cause,
 		})
 	}
 	in.mu.Unlock()
@@ -52,16 +54,36 @@ func (in *inlet) stalled(limit time.Duration, tell func(stallWarning)) {
 
 // stallWarning is one partition that has not committed for too long.
 type stallWarning struct {
-	inlet, topic string
-	partition    int32
-	offset       int64 // the first offset that is not committed
-	exact        bool  // the record at offset is the one that fails
-	age          time.Duration
-	cause        string
+	pipeline, streamlet string
+	inlet, topic        string
+	partition           int32
+	offset              int64 // the first offset that is not committed
+	exact               bool  // the record at offset is the one that fails
+	since               time.Time
+	age                 time.Duration
+	cause               string // the last error
 }
 
-// watchStalls warns of stalls until ctx ends (seeds: Stall warnings).
-func watchStalls(ctx context.Context, log *slog.Logger, cfg *Config, inlets []*inlet) {
+// String is the warning in words, the last error last, since it may be long.
+func (w stallWarning) String() string {
+	where := fmt.Sprintf("from offset %d on nothing is committed", w.offset)
+	if w.exact {
+		where = fmt.Sprintf("the record at offset %d fails", w.offset)
+	}
+	return fmt.Sprintf("Pipeline '%s', streamlet '%s', inlet '%s', partition %d of topic '%s' has not committed for %s: %s. Last error: %s",
+		w.pipeline, w.streamlet, w.inlet, w.partition, w.topic, w.age.Round(time.Second), where, w.cause)
+}
+
+// watchStalls warns of stalls until ctx ends (seeds: Stall warnings): as an Event where events is not nil and takes it, else
+// as a log line. An API server in trouble holds up neither the clock nor the other warnings for longer than its bounds.
+func watchStalls(ctx context.Context, log *slog.Logger, cfg *Config, inlets []*inlet, events *recorder) {
+	var posting sync.WaitGroup
+	defer posting.Wait()
+	turns := make(chan struct{}, eventsAtOnce)
+	warn := func(w stallWarning, more ...any) {
+		log.Warn("PartitionStalled: nothing of the partition was committed for too long", append([]any{"pipeline", w.pipeline, "streamlet", w.streamlet,
+			"inlet", w.inlet, "topic", w.topic, "partition", w.partition, "offset", w.offset, "offset_exact", w.exact, "stalled", w.age.Round(time.Second), "cause", w.cause}, more...)...)
+	}
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
 	for {
@@ -72,12 +94,21 @@ func watchStalls(ctx context.Context, log *slog.Logger, cfg *Config, inlets []*i
 		}
 		for _, in := range inlets {
 			in.stalled(cfg.StallWarningAfter, func(w stallWarning) {
-				cause := w.cause
-				if cause == "" {
-					cause = "the process has not answered"
+				w.pipeline, w.streamlet = cfg.Pipeline, cfg.Streamlet
+				if w.cause == "" {
+					w.cause = "none: the process has not answered"
 				}
-				log.Warn("PartitionStalled: nothing of the partition was committed for too long", "pipeline", cfg.Pipeline, "streamlet", cfg.Streamlet,
-					"inlet", w.inlet, "topic", w.topic, "partition", w.partition, "offset", w.offset, "offset_exact", w.exact, "stalled", w.age.Round(time.Second), "cause", cause)
+				if events == nil {
+					warn(w)
+					return
+				}
+				posting.Go(func() {
+					turns <- struct{}{}
+					defer func() { <-turns }()
+					if err := events.record(ctx, w); err != nil {
+						warn(w, "no_event", err)
+					}
+				})
 			})
 		}
 	}

@@ -85,6 +85,7 @@ func (m *membership) readLogEnds(ctx context.Context, admin *kadm.Client) {
 	if err != nil {
 		return
 	}
+	now := time.Now()
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	in.endsRead = time.Now()
@@ -95,6 +96,7 @@ func (m *membership) readLogEnds(ctx context.Context, admin *kadm.Client) {
 		if end, ok := ends.Lookup(in.cfg.Topic, p); ok && end.Err == nil {
 			a.logEnd = max(a.logEnd, end.Offset)
 		}
+		a.observeLag(now)
 	}
 }
 
@@ -108,7 +110,7 @@ func (m *membership) listEnds(ctx context.Context, admin *kadm.Client) (kadm.Lis
 }
 
 func (m *membership) readsCommitted() bool {
-	return m.client.OptValue(kgo.FetchIsolationLevel) == kgo.ReadCommitted()
+	return m.client != nil && m.client.OptValue(kgo.FetchIsolationLevel) == kgo.ReadCommitted()
 }
 
 // lag is how many records of the partition are not yet written and confirmed, of those that are retained. mu is held.
