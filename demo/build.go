@@ -63,6 +63,9 @@ func goOutput(ctx context.Context, goCommand string, env []string, args ...strin
 	cmd.Env = env
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 	cmd.WaitDelay = 5 * time.Second
-	out, err := cmd.CombinedOutput()
+	out, err := cmd.Output()
+	if failed := (*exec.ExitError)(nil); errors.As(err, &failed) {
+		out = failed.Stderr // kept apart: on a machine with an empty module cache it also tells of each download
+	}
 	return strings.TrimSpace(string(out)), err
 }
