@@ -51,9 +51,11 @@ const noCommitLimit = math.MaxInt64
 // suspicion is what an attributed failure leaves behind: the partition is read one record at a time until the record at
 // fault is found or passed (DESIGN: 6).
 type suspicion struct {
-	until    int64 // the last offset of the failed batch
-	failures int   // attributed ones, one after another, without a way past them
-	exact    bool  // the failed batch was one record: it is the one at fault
+	until    int64     // the last offset of the failed batch
+	failures int       // attributed ones, one after another, without a way past them
+	failed   bool      // since the last conversation began
+	exact    bool      // the failed batch was one record: it is the one at fault
+	tried    time.Time // when it was last given a conversation without the others that fail
 	hold     time.Duration
 	cause    string
 }

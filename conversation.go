@@ -257,6 +257,7 @@ func (in *inlet) suspectBatch(b *batch, cause string) {
 	}
 	a.suspect.until = max(a.suspect.until, b.next-1)
 	a.suspect.failures++
+	a.suspect.failed = true
 	a.suspect.exact = b.records == 1
 	a.suspect.cause = cause
 }

@@ -141,6 +141,7 @@ func (in *inlet) attach(c *conversation, wait time.Duration, restarted bool) {
 // partition that has no others to protect; a process that was restarted may bring the fix (DESIGN: 6).
 func (in *inlet) holdSuspects(wait time.Duration, restarted bool, maxBackoff time.Duration) {
 	alone := in.budget.partitions.Load() <= 1
+	var failed, cutOff, waiting []*assignment
 	for _, a := range in.held {
 		s := a.suspect
 		switch {
@@ -150,11 +151,40 @@ func (in *inlet) holdSuspects(wait time.Duration, restarted bool, maxBackoff tim
 			a.release()
 		case alone || s.failures < 2:
 			a.release()
-		case a.heldUntil.IsZero():
-			// Over twice the maximum backoff the wait itself begins anew at 500 ms.
-			s.hold = max(s.hold, min(8*wait, 2*maxBackoff+time.Second))
-			a.hold(s.hold)
-			in.log.Info("partition held back after repeated failures", "partition", a.partition, "offset", a.base, "hold", s.hold, "cause", s.cause)
+		case !a.heldUntil.IsZero():
+			waiting = append(waiting, a)
+		case s.failed:
+			failed = append(failed, a)
+		default:
+			cutOff = append(cutOff, a)
+		}
+		if s != nil {
+			s.failed = false
+		}
+	}
+	// Where another's failure cut an attempt off, it is due. One after a long conversation costs little if it fails; more
+	// wait for the others', with which they can be tried at the price of one.
+	if len(failed) > 0 {
+		slices.SortFunc(cutOff, func(a, b *assignment) int { return a.suspect.tried.Compare(b.suspect.tried) })
+		if len(cutOff) > 0 && wait <= firstBackoff {
+			cutOff[0].suspect.tried = time.Now()
+			cutOff = cutOff[1:]
+		}
+		failed = append(failed, cutOff...)
+	}
+	var longest time.Duration
+	for _, a := range failed {
+		s := a.suspect
+		// Over twice the maximum backoff the wait itself begins anew at 500 ms.
+		s.hold = max(s.hold, min(8*wait, 2*maxBackoff+time.Second))
+		a.hold(s.hold)
+		in.log.Info("partition held back after repeated failures", "partition", a.partition, "offset", a.base, "hold", s.hold, "cause", s.cause)
+		longest = max(longest, s.hold)
+	}
+	// All are tried again together: one after another they would keep the conversations short and the backoffs long.
+	for _, a := range waiting {
+		if longest > 0 {
+			a.hold(longest)
 		}
 	}
 }

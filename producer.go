@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -34,6 +35,7 @@ type outlet struct {
 	log     *slog.Logger
 	stats   *outletStats
 	java    *javaClient
+	refused atomic.Bool // a batch was too large, and what the topic allows may not be read
 }
 
 // producer writes to an outlet's topic for one conversation. A confirmation that hangs cannot be cancelled, only closed
@@ -43,6 +45,8 @@ type producer struct {
 	client   *kgo.Client
 	conns    *connections
 	maxBatch atomic.Int32 // bytes
+	known    atomic.Bool  // maxBatch is what the topic allows
+	careful  bool         // maxBatch is the largest record so far; the writer alone touches it
 
 	mu     sync.Mutex
 	isOpen bool
@@ -116,6 +120,7 @@ func (p *producer) readLimit(ctx context.Context) {
 			limit = min(limit, int64(own))
 		}
 		p.maxBatch.Store(int32(limit))
+		p.known.Store(true)
 	}
 }
 
@@ -130,7 +135,22 @@ func (p *producer) send(ctx context.Context, r *kgo.Record, record *flowv1.Recor
 			r.Headers[i] = kgo.RecordHeader{Key: h.Key, Value: notNil(h.Value)}
 		}
 	}
+	if p.outlet.refused.Load() && !p.known.Load() {
+		// Records share a batch up to the size of the largest one so far: what the topic allows for that is enough for them.
+		size := int32(min(producedBytes(r), math.MaxInt32))
+		if p.careful {
+			size = max(size, p.maxBatch.Load())
+		}
+		p.careful = true
+		p.maxBatch.Store(size)
+	}
 	p.client.Produce(ctx, r, confirm)
+}
+
+// producedBytes bounds what a record takes as a batch of its own.
+func producedBytes(r *kgo.Record) int64 {
+	const batch, header = 128, 10
+	return recordBytes(r) + batch + header*int64(len(r.Headers))
 }
 
 func notNil(b []byte) []byte {
@@ -194,6 +214,11 @@ func (c *conversation) confirmer(b *batch, to *outlet) func(*kgo.Record, error) 
 // confirm takes the broker's answer to one record.
 func (c *conversation) confirm(b *batch, r *kgo.Record, err error) {
 	if err != nil {
+		for _, p := range c.producers {
+			if errors.Is(err, kerr.MessageTooLarge) && p.outlet.cfg.Topic == r.Topic && !p.known.Load() {
+				p.outlet.refused.Store(true)
+			}
+		}
 		err = fmt.Errorf("write to topic '%s' refused for %s: %w", r.Topic, b, err)
 		b.failed.CompareAndSwap(nil, &err)
 	}
