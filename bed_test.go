@@ -196,6 +196,8 @@ type instance struct {
 	done    chan struct{}
 	code    int
 	dead    bool // it crashed
+
+	metricsAddress string // guarded by the net's mu
 }
 
 // start runs a sidecar, with env on top of the bed's.
@@ -217,7 +219,7 @@ func (b *bed) start(env ...string) *instance {
 		defer close(s.done)
 		s.code = run(ctx, world{
 			lookupEnv: func(name string) (string, bool) { v, ok := vars[name]; return v, ok }, stdout: s.log, files: s.files,
-			network: network{listen: b.net.listen, dial: func(ctx context.Context, network, address string) (net.Conn, error) {
+			network: network{listen: s.listen, dial: func(ctx context.Context, network, address string) (net.Conn, error) {
 				return b.net.dialFrom(ctx, s.host, network, address)
 			}},
 		})
@@ -228,6 +230,17 @@ func (b *bed) start(env ...string) *instance {
 		}
 	})
 	return s
+}
+
+// listen keeps where the metrics port is, which is all that a sidecar listens on.
+func (s *instance) listen(network, address string) (net.Listener, error) {
+	l, err := s.bed.net.listen(network, address)
+	if err == nil {
+		s.bed.net.mu.Lock()
+		defer s.bed.net.mu.Unlock()
+		s.metricsAddress = l.Addr().String()
+	}
+	return l, err
 }
 
 // stop sends SIGTERM, waits, and returns the exit code.

@@ -52,13 +52,6 @@ func newJavaSeries() javaSeries {
 	}
 }
 
-func (s javaSeries) all() []*series {
-	return []*series{
-		s.lag, s.lagMax, s.lagAvg, s.lead, s.leadMin, s.leadAvg, s.recordsConsumed, s.bytesConsumed, s.fetchLatency, s.commitLatency,
-		s.assigned, s.rebalances, s.failed, s.heartbeat, s.recordsSent, s.bytesSent, s.errors, s.requestLatency,
-	}
-}
-
 // inletPoints adds the series of an inlet. The inlet's mu is held.
 func (s javaSeries) inletPoints(points []point, in *inlet, now time.Time) []point {
 	j := in.java

@@ -168,10 +168,6 @@ func newOwnSeries() ownSeries {
 	}
 }
 
-func (s ownSeries) all() []*series {
-	return []*series{s.inFlight, s.stalled, s.stuck, s.headroom, s.logStart, s.redelivered, s.repeats, s.lostRetention, s.held, s.oldest, s.certificate}
-}
-
 // portPoints adds the series of a port's connection.
 func (s ownSeries) portPoints(points []point, port *PortConfig, connection *Connection) []point {
 	if connection.CertificateExpires == nil {

@@ -68,7 +68,7 @@ func TestAFailedBatchIsDeliveredAgainUntilItSucceeds(t *testing.T) {
 					return false, fmt.Sprint(ends, committed)
 				}
 			}
-			return true, ""
+			return strings.Contains(s.log.String(), "offset=57"), "the log does not name the offset at fault"
 		})
 		testkit.Eventually(t, time.Minute, "the log names the offset at fault", func() (bool, string) {
 			return s.told("poison", "offset=57") > 0, s.log.String()
