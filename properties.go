@@ -10,14 +10,18 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/sasl"
 )
 
 // Connection is how a port reaches its brokers, whatever it then does there.
 type Connection struct {
-	// Options hold SASL, timeouts, backoffs and metadata ages; not the seeds, the client id, the dialer or the logger.
+	// Options hold timeouts, backoffs and metadata ages; not the seeds, the client id, the dialer or the logger.
 	Options []kgo.Opt
-	// Secure turns a dialed connection into a TLS one. It is nil for plain text.
-	Secure func(ctx context.Context, conn net.Conn, host string) (net.Conn, error)
+	// Secure turns a dialed connection to a host:port into a TLS one. It is nil for plain text. A store that has changed is
+	// read again; warn is told when it cannot be.
+	Secure func(ctx context.Context, conn net.Conn, address string, warn func(string)) (net.Conn, error)
+	// Mechanism authenticates; what it has to ask elsewhere, it asks over the network. It is nil without SASL.
+	Mechanism func(network) sasl.Mechanism
 	// DialTimeout bounds one attempt to connect. It is for the dialer: kgo's own option has no effect beside one.
 	DialTimeout time.Duration
 }
@@ -60,19 +64,21 @@ type property struct {
 
 // consumerSettings says what an inlet's Kafka properties mean. A later layer's property counts before an earlier one's. Each
 // problem and warning begins with the place of the property; settings with a problem are of no use.
-func consumerSettings(inlet string, layers ...[]property) (settings ConsumerSettings, warnings, problems []string) {
-	d := portProperties{client: consumers, port: "inlet " + quote(inlet)}
+func consumerSettings(inlet string, outside outside, layers ...[]property) (settings ConsumerSettings, warnings, problems []string) {
+	d := portProperties{client: consumers, port: "inlet " + quote(inlet), outside: outside}
 	d.read(layers)
 	d.checkConsumer()
-	return d.consumer(), d.warnings, d.problems
+	settings = d.consumer()
+	return settings, d.warnings, d.problems
 }
 
 // producerSettings is consumerSettings for an outlet.
-func producerSettings(outlet string, layers ...[]property) (settings ProducerSettings, warnings, problems []string) {
-	d := portProperties{client: producers, port: "outlet " + quote(outlet)}
+func producerSettings(outlet string, outside outside, layers ...[]property) (settings ProducerSettings, warnings, problems []string) {
+	d := portProperties{client: producers, port: "outlet " + quote(outlet), outside: outside}
 	d.read(layers)
 	d.checkProducer()
-	return d.producer(), d.warnings, d.problems
+	settings = d.producer()
+	return settings, d.warnings, d.problems
 }
 
 // clientKinds are the kinds of Kafka client that a property is for.
@@ -113,6 +119,8 @@ type propertyRule struct {
 type portProperties struct {
 	client             clientKinds
 	port               string // for problems
+	outside            outside
+	names              []string // of those given, in their order
 	given              map[string]property
 	failed             map[string]bool // properties whose values could not be read; they have their defaults
 	warnings, problems []string
@@ -123,10 +131,9 @@ type portProperties struct {
 // read finds the row of each property and follows it.
 func (d *portProperties) read(layers [][]property) {
 	d.given, d.failed = map[string]property{}, map[string]bool{}
-	var names []string
 	for _, property := range slices.Concat(layers...) {
 		if _, again := d.given[property.name]; !again {
-			names = append(names, property.name)
+			d.names = append(d.names, property.name)
 		}
 		d.given[property.name] = property
 	}
@@ -138,7 +145,7 @@ func (d *portProperties) read(layers [][]property) {
 			}
 		}
 	}
-	for _, name := range names {
+	for _, name := range d.names {
 		d.follow(rules, d.given[name])
 	}
 }
@@ -309,7 +316,9 @@ func (d *portProperties) connection(requestOverhead time.Duration) Connection {
 	if !d.pushMetrics {
 		options = append(options, kgo.DisableClientMetrics())
 	}
-	return Connection{Options: options, DialTimeout: d.connectTimeout}
+	connection := Connection{Options: options, DialTimeout: d.connectTimeout}
+	d.secureConnection(&connection)
+	return connection
 }
 
 func (d *portProperties) consumer() ConsumerSettings {

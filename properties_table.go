@@ -23,6 +23,7 @@ type propertyValues struct {
 	requestTimeout, connectionIdle, connectTimeout time.Duration
 	retryBackoff, retryBackoffMax, metadataMaxAge  time.Duration
 	pushMetrics                                    bool // to brokers that ask for them (KIP-714)
+	security                                       securityValues
 
 	// of a consumer
 	groupProtocol                                          string // "classic" or "consumer"
@@ -52,13 +53,11 @@ type propertyValues struct {
 // propertyRules is the table of all properties: names, ranges and defaults are the Java clients' (4.x) unless a row says
 // otherwise. A limit is what is possible here; a value beyond it is brought to it, with a warning.
 func propertyRules() []propertyRule {
-	return []propertyRule{
+	return append(securityRules(), []propertyRule{
 		// ---- Both kinds of client.
 		ignoredProperty("bootstrap.servers", bothClients, owned, "the port's own bootstrap.servers counts"),
 		ignoredProperty("client.id", bothClients, owned, "set the port's client-id instead"),
 		mappedProperty("security.protocol", bothClients, "PLAINTEXT", setSecurityProtocol),
-		ignoredProperty("ssl.", bothClients, noEffect, "security.protocol is PLAINTEXT"),
-		ignoredProperty("sasl.", bothClients, noEffect, "security.protocol is PLAINTEXT"),
 		millisProperty("request.timeout.ms", bothClients, "30000", 0, intMax, possibleRange{200, 15 * minuteMillis},
 			func(d *portProperties, v time.Duration) { d.requestTimeout = v }),
 		mappedProperty("connections.max.idle.ms", bothClients, "540000", setConnectionIdle),
@@ -156,5 +155,5 @@ func propertyRules() []propertyRule {
 		ignoredProperty("partitioner.availability.timeout.ms", producers, noEffect, "partitions are chosen by what waits for each", "0"),
 		ignoredProperty("key.serializer", producers, noEffect, "records pass as bytes", byteArrays+"Serializer"),
 		ignoredProperty("value.serializer", producers, noEffect, "records pass as bytes", byteArrays+"Serializer"),
-	}
+	}...)
 }

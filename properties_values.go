@@ -88,16 +88,6 @@ func isKafkaName(name string) bool {
 	return kafkaName.MatchString(name) && name != "." && name != ".."
 }
 
-func setSecurityProtocol(_ *portProperties, value string) error {
-	switch strings.ToUpper(value) {
-	case "PLAINTEXT":
-		return nil
-	case "SSL", "SASL_PLAINTEXT", "SASL_SSL":
-		return errors.New("PLAINTEXT: the others are not yet supported")
-	}
-	return errors.New("PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL")
-}
-
 // setGroupInstanceID checks an id; portProperties.consumer takes it. An empty one, which Java refuses, makes the member dynamic.
 func setGroupInstanceID(_ *portProperties, value string) error {
 	if value != "" && !isKafkaName(value) {
