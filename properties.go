@@ -106,8 +106,15 @@ type propertyRule struct {
 	clients clientKinds
 	effect  propertyEffect
 
-	why  string   // why it is not mapped: the end of a sentence
-	same []string // values that ask for what is done anyway, and so need no word
+	why   string                   // why it is not mapped: the end of a sentence
+	same  []string                 // values that ask for what is done anyway, and so need no word
+	legal func(value string) error // of one not mapped, what Java takes; the error ends "it must be". nil: anything
+
+	// Of mapped ones, for the document.
+	does         string // what it says, with its unit
+	differs      string // why the default is not Java's
+	shownDefault string // where byDefault is not it
+	secret       bool   // the value must never be shown
 
 	byDefault string // of mapped ones, in Java's syntax; empty when the zero value is the default
 	// set reads a mapped one's value. It is called with the default, then with what the user gave. The error ends the sentence
@@ -161,8 +168,10 @@ func (d *portProperties) follow(rules []propertyRule, given property) {
 	case rule.effect == mapped:
 		if err := rule.set(d, value); err != nil {
 			d.failed[given.name] = true
-			d.problem(given, "it is %s, but must be %v", shown(given), err)
+			d.problem(given, "it is %s, but must be %v", rule.shown(value), err)
 		}
+	case rule.legal != nil && rule.legal(value) != nil:
+		d.problem(given, "it is %s, but must be %v", rule.shown(value), rule.legal(value))
 	case slices.ContainsFunc(rule.same, func(same string) bool { return strings.EqualFold(same, value) }):
 	case rule.effect == refused:
 		d.problem(given, "%s", rule.why)
@@ -223,7 +232,15 @@ func (d *portProperties) sound(names ...string) bool {
 	return !slices.ContainsFunc(names, func(name string) bool { return d.failed[name] })
 }
 
-// shown is a property's value for a log.
+// shown is a value of the property for a log.
+func (r *propertyRule) shown(value string) string {
+	if r.secret {
+		return "a value not shown here"
+	}
+	return quote(value)
+}
+
+// shown is the value of a name that has no row, for a log.
 func shown(given property) string {
 	if secret(given.name) {
 		return "a value not shown here"
@@ -231,7 +248,7 @@ func shown(given property) string {
 	return quote(given.value)
 }
 
-// secret says that a property's value must never be shown.
+// secret says that a value must never be shown, by the name alone.
 func secret(name string) bool {
 	name = strings.ToLower(name)
 	return slices.ContainsFunc([]string{"password", "secret", "jaas", "key", "token", "credential"}, func(part string) bool { return strings.Contains(name, part) })

