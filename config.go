@@ -62,9 +62,10 @@ type OutletConfig struct {
 
 // readConfig reads arguments, environment, descriptor.json and streamlet.conf, and checks them together. Every problem of
 // all of them is returned at once, for a person to mend; with one the Config is of no use but for its log settings, which
-// are always set. lookupEnv also answers the substitutions of streamlet.conf. readFile answers as os.ReadFile does.
+// are always set. lookupEnv also answers the substitutions of streamlet.conf. readFile answers as os.ReadFile does; the
+// files that Kafka properties name are read by it later too, for new connections.
 func readConfig(args []string, lookupEnv func(string) (string, bool), readFile func(string) ([]byte, error)) (cfg *Config, warnings, problems []string) {
-	r := configReader{cfg: &Config{}}
+	r := configReader{cfg: &Config{}, outside: outside{readFile, lookupEnv}}
 	r.readVariables(args, lookupEnv)
 	r.readFiles(lookupEnv, readFile)
 	r.checkTogether()
@@ -74,6 +75,7 @@ func readConfig(args []string, lookupEnv func(string) (string, bool), readFile f
 // configReader collects what is read and what is wrong with it.
 type configReader struct {
 	cfg                *Config
+	outside            outside
 	warnings, problems []string
 }
 

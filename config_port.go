@@ -47,7 +47,7 @@ func (r *streamletReader) readInlet(name string, object *hoconValue) {
 		return
 	}
 	inlet := InletConfig{PortConfig: p.common(), Group: p.clientName("group", maxGroupBytes), BatchMaxRecords: p.maxRecords(), BatchMaxBytes: p.maxBytes()}
-	settings, warnings, problems := consumerSettings(name, p.kafkaProperties("connection-config."), p.kafkaProperties("consumer-config."))
+	settings, warnings, problems := consumerSettings(name, p.outside, p.kafkaProperties("connection-config."), p.kafkaProperties("consumer-config."))
 	inlet.Consumer = settings
 	r.warnings, r.problems = append(r.warnings, warnings...), append(r.problems, problems...)
 	r.cfg.Inlets = append(r.cfg.Inlets, inlet)
@@ -59,7 +59,7 @@ func (r *streamletReader) readOutlet(name string, object *hoconValue) {
 		return
 	}
 	outlet := OutletConfig{PortConfig: p.common()}
-	settings, warnings, problems := producerSettings(name, p.kafkaProperties("connection-config."), p.kafkaProperties("producer-config."))
+	settings, warnings, problems := producerSettings(name, p.outside, p.kafkaProperties("connection-config."), p.kafkaProperties("producer-config."))
 	outlet.Producer = settings
 	r.warnings, r.problems = append(r.warnings, warnings...), append(r.problems, problems...)
 	r.cfg.Outlets = append(r.cfg.Outlets, outlet)

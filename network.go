@@ -25,6 +25,7 @@ type connections struct {
 
 	network network
 	port    Connection
+	warn    func(string) // set by clientOptions
 
 	mu   sync.Mutex
 	open map[*trackedConn]struct{}
@@ -72,7 +73,7 @@ func (c *connections) connect(ctx context.Context, network, host string) (net.Co
 	if c.port.Secure == nil {
 		return tracked, nil
 	}
-	secured, err := c.port.Secure(ctx, tracked, host)
+	secured, err := c.port.Secure(ctx, tracked, host, c.warn)
 	if err != nil {
 		_ = tracked.Close()
 		return nil, err
@@ -97,10 +98,14 @@ func (c *connections) cut() {
 
 // clientOptions is what every Kafka client of a port has.
 func clientOptions(port *PortConfig, connection Connection, conns *connections, log *slog.Logger) []kgo.Opt {
+	conns.warn = func(text string) { log.Warn(text) }
 	opts := []kgo.Opt{
 		kgo.SeedBrokers(port.BootstrapServers...), kgo.ClientID(port.ClientID), kgo.Dialer(conns.connect), kgo.WithContext(conns.alive),
 		kgo.SoftwareNameAndVersion("ankka-flow-sidecar", sidecarVersion()), kgo.DisableClientMetrics(),
 		kgo.WithLogger(&clientLog{log: log, told: map[string]time.Time{}}),
+	}
+	if connection.Mechanism != nil {
+		opts = append(opts, kgo.SASL(connection.Mechanism(conns.network)))
 	}
 	return append(opts, connection.Options...)
 }

@@ -10,14 +10,18 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/sasl"
 )
 
 // Connection is how a port reaches its brokers, whatever it then does there.
 type Connection struct {
-	// Options hold SASL, timeouts, backoffs and metadata ages; not the seeds, the client id, the dialer or the logger.
+	// Options hold timeouts, backoffs and metadata ages; not the seeds, the client id, the dialer or the logger.
 	Options []kgo.Opt
-	// Secure turns a dialed connection into a TLS one. It is nil for plain text.
-	Secure func(ctx context.Context, conn net.Conn, host string) (net.Conn, error)
+	// Secure turns a dialed connection to a host:port into a TLS one. It is nil for plain text. A store that has changed is
+	// read again; warn is told when it cannot be.
+	Secure func(ctx context.Context, conn net.Conn, address string, warn func(string)) (net.Conn, error)
+	// Mechanism authenticates; what it has to ask elsewhere, it asks over the network. It is nil without SASL.
+	Mechanism func(network) sasl.Mechanism
 	// DialTimeout bounds one attempt to connect. It is for the dialer: kgo's own option has no effect beside one.
 	DialTimeout time.Duration
 	// CertificateExpires is when the client certificate in use expires; nil, or zero, without one. A scrape calls it.
@@ -62,19 +66,21 @@ type property struct {
 
 // consumerSettings says what an inlet's Kafka properties mean. A later layer's property counts before an earlier one's. Each
 // problem and warning begins with the place of the property; settings with a problem are of no use.
-func consumerSettings(inlet string, layers ...[]property) (settings ConsumerSettings, warnings, problems []string) {
-	d := portProperties{client: consumers, port: "inlet " + quote(inlet)}
+func consumerSettings(inlet string, outside outside, layers ...[]property) (settings ConsumerSettings, warnings, problems []string) {
+	d := portProperties{client: consumers, port: "inlet " + quote(inlet), outside: outside}
 	d.read(layers)
 	d.checkConsumer()
-	return d.consumer(), d.warnings, d.problems
+	settings = d.consumer()
+	return settings, d.warnings, d.problems
 }
 
 // producerSettings is consumerSettings for an outlet.
-func producerSettings(outlet string, layers ...[]property) (settings ProducerSettings, warnings, problems []string) {
-	d := portProperties{client: producers, port: "outlet " + quote(outlet)}
+func producerSettings(outlet string, outside outside, layers ...[]property) (settings ProducerSettings, warnings, problems []string) {
+	d := portProperties{client: producers, port: "outlet " + quote(outlet), outside: outside}
 	d.read(layers)
 	d.checkProducer()
-	return d.producer(), d.warnings, d.problems
+	settings = d.producer()
+	return settings, d.warnings, d.problems
 }
 
 // clientKinds are the kinds of Kafka client that a property is for.
@@ -102,8 +108,15 @@ type propertyRule struct {
 	clients clientKinds
 	effect  propertyEffect
 
-	why  string   // why it is not mapped: the end of a sentence
-	same []string // values that ask for what is done anyway, and so need no word
+	why   string                   // why it is not mapped: the end of a sentence
+	same  []string                 // values that ask for what is done anyway, and so need no word
+	legal func(value string) error // of one not mapped, what Java takes; the error ends "it must be". nil: anything
+
+	// Of mapped ones, for the document.
+	does         string // what it says, with its unit
+	differs      string // why the default is not Java's
+	shownDefault string // where byDefault is not it
+	secret       bool   // the value must never be shown
 
 	byDefault string // of mapped ones, in Java's syntax; empty when the zero value is the default
 	// set reads a mapped one's value. It is called with the default, then with what the user gave. The error ends the sentence
@@ -115,6 +128,8 @@ type propertyRule struct {
 type portProperties struct {
 	client             clientKinds
 	port               string // for problems
+	outside            outside
+	names              []string // of those given, in their order
 	given              map[string]property
 	failed             map[string]bool // properties whose values could not be read; they have their defaults
 	warnings, problems []string
@@ -125,10 +140,9 @@ type portProperties struct {
 // read finds the row of each property and follows it.
 func (d *portProperties) read(layers [][]property) {
 	d.given, d.failed = map[string]property{}, map[string]bool{}
-	var names []string
 	for _, property := range slices.Concat(layers...) {
 		if _, again := d.given[property.name]; !again {
-			names = append(names, property.name)
+			d.names = append(d.names, property.name)
 		}
 		d.given[property.name] = property
 	}
@@ -140,7 +154,7 @@ func (d *portProperties) read(layers [][]property) {
 			}
 		}
 	}
-	for _, name := range names {
+	for _, name := range d.names {
 		d.follow(rules, d.given[name])
 	}
 }
@@ -156,8 +170,10 @@ func (d *portProperties) follow(rules []propertyRule, given property) {
 	case rule.effect == mapped:
 		if err := rule.set(d, value); err != nil {
 			d.failed[given.name] = true
-			d.problem(given, "it is %s, but must be %v", shown(given), err)
+			d.problem(given, "it is %s, but must be %v", rule.shown(value), err)
 		}
+	case rule.legal != nil && rule.legal(value) != nil:
+		d.problem(given, "it is %s, but must be %v", rule.shown(value), rule.legal(value))
 	case slices.ContainsFunc(rule.same, func(same string) bool { return strings.EqualFold(same, value) }):
 	case rule.effect == refused:
 		d.problem(given, "%s", rule.why)
@@ -218,7 +234,15 @@ func (d *portProperties) sound(names ...string) bool {
 	return !slices.ContainsFunc(names, func(name string) bool { return d.failed[name] })
 }
 
-// shown is a property's value for a log.
+// shown is a value of the property for a log.
+func (r *propertyRule) shown(value string) string {
+	if r.secret {
+		return "a value not shown here"
+	}
+	return quote(value)
+}
+
+// shown is the value of a name that has no row, for a log.
 func shown(given property) string {
 	if secret(given.name) {
 		return "a value not shown here"
@@ -226,7 +250,7 @@ func shown(given property) string {
 	return quote(given.value)
 }
 
-// secret says that a property's value must never be shown.
+// secret says that a value must never be shown, by the name alone.
 func secret(name string) bool {
 	name = strings.ToLower(name)
 	return slices.ContainsFunc([]string{"password", "secret", "jaas", "key", "token", "credential"}, func(part string) bool { return strings.Contains(name, part) })
@@ -311,7 +335,9 @@ func (d *portProperties) connection(requestOverhead time.Duration) Connection {
 	if !d.pushMetrics {
 		options = append(options, kgo.DisableClientMetrics())
 	}
-	return Connection{Options: options, DialTimeout: d.connectTimeout}
+	connection := Connection{Options: options, DialTimeout: d.connectTimeout}
+	d.secureConnection(&connection)
+	return connection
 }
 
 func (d *portProperties) consumer() ConsumerSettings {

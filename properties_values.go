@@ -31,10 +31,10 @@ type possibleRange struct{ least, most int64 }
 // number is a row of a whole number that Java takes from lowest to highest.
 func numberProperty(name string, clients clientKinds, byDefault string, lowest, highest int64, possible possibleRange, store func(d *portProperties, v int64)) propertyRule {
 	return mappedProperty(name, clients, byDefault, func(d *portProperties, value string) error {
-		n, err := strconv.ParseInt(value, 10, 64)
-		if err != nil || n < lowest || n > highest {
-			return fmt.Errorf("a whole number from %d to %d", lowest, highest)
+		if err := whole(lowest, highest)(value); err != nil {
+			return err
 		}
+		n, _ := strconv.ParseInt(value, 10, 64)
 		bounded := min(max(n, possible.least), possible.most)
 		if bounded != n {
 			d.warn(d.given[name], "it is %d, but works as %d, which is the limit here", n, bounded)
@@ -49,20 +49,124 @@ func millisProperty(name string, clients clientKinds, byDefault string, lowest, 
 	return numberProperty(name, clients, byDefault, lowest, highest, possible, func(d *portProperties, v int64) { store(d, time.Duration(v)*time.Millisecond) })
 }
 
-// choice is a row of one word of several, in any case.
+// choiceProperty is a row of one word of several, written exactly so.
 func choiceProperty(name string, clients clientKinds, byDefault string, words []string, store func(d *portProperties, v string)) propertyRule {
+	legal := oneOfThese(words...)
 	return mappedProperty(name, clients, byDefault, func(d *portProperties, value string) error {
-		i := slices.IndexFunc(words, func(word string) bool { return strings.EqualFold(word, value) })
-		if i < 0 {
-			return errors.New(oneOf(words))
+		err := legal(value)
+		if err == nil {
+			store(d, value)
 		}
-		store(d, words[i])
-		return nil
+		return err
+	})
+}
+
+// anyCaseProperty is a row of one word of several, in any case.
+func anyCaseProperty(name string, clients clientKinds, byDefault string, words []string, store func(d *portProperties, v string)) propertyRule {
+	legal := oneOfAnyCase(words...)
+	return mappedProperty(name, clients, byDefault, func(d *portProperties, value string) error {
+		err := legal(value)
+		if err == nil {
+			store(d, strings.ToLower(value))
+		}
+		return err
 	})
 }
 
 func booleanProperty(name string, clients clientKinds, byDefault string, store func(d *portProperties, v bool)) propertyRule {
-	return choiceProperty(name, clients, byDefault, []string{"true", "false"}, func(d *portProperties, v string) { store(d, v == "true") })
+	return anyCaseProperty(name, clients, byDefault, []string{"true", "false"}, func(d *portProperties, v string) { store(d, v == "true") })
+}
+
+// givenProperty is a row whose text is looked at where it is used.
+func givenProperty(name string, legal func(string) error) propertyRule {
+	return mappedProperty(name, bothClients, "", func(_ *portProperties, value string) error { return legal(value) })
+}
+
+// secretProperty is a row whose value is never shown. Without set, its text is looked at where it is used.
+func secretProperty(name string, set func(*portProperties, string) error) propertyRule {
+	if set == nil {
+		set = func(*portProperties, string) error { return nil }
+	}
+	rule := mappedProperty(name, bothClients, "", set)
+	rule.secret = true
+	return rule
+}
+
+// takes says what Java takes of a property that does nothing here.
+func (r propertyRule) takes(legal func(string) error) propertyRule {
+	r.legal = legal
+	return r
+}
+
+// meaning says what a mapped property does, for the document.
+func (r propertyRule) meaning(does string) propertyRule {
+	r.does = does
+	return r
+}
+
+// otherwise says why the default is not Java's.
+func (r propertyRule) otherwise(why string) propertyRule {
+	r.differs = why
+	return r
+}
+
+// as gives a default for the document that is not set.
+func (r propertyRule) as(byDefault string) propertyRule {
+	r.shownDefault = byDefault
+	return r
+}
+
+// What Java takes, each with an error that ends "it must be".
+
+func whole(lowest, highest int64) func(string) error {
+	return func(value string) error {
+		if n, err := strconv.ParseInt(value, 10, 64); err != nil || n < lowest || n > highest {
+			return fmt.Errorf("a whole number from %d to %d", lowest, highest)
+		}
+		return nil
+	}
+}
+
+const maxFraction = math.MaxFloat64
+
+func fraction(lowest, highest float64) func(string) error {
+	return func(value string) error {
+		n, err := strconv.ParseFloat(value, 64)
+		switch {
+		case err == nil && n >= lowest && n <= highest:
+			return nil
+		case highest == maxFraction:
+			return errors.New("a number")
+		}
+		return fmt.Errorf("a number from %v to %v", lowest, highest)
+	}
+}
+
+func oneOfThese(words ...string) func(string) error {
+	return func(value string) error {
+		if !slices.Contains(words, value) {
+			return errors.New(oneOf(words))
+		}
+		return nil
+	}
+}
+
+func oneOfAnyCase(words ...string) func(string) error {
+	return func(value string) error {
+		if !slices.ContainsFunc(words, func(word string) bool { return strings.EqualFold(word, value) }) {
+			return errors.New(oneOf(words))
+		}
+		return nil
+	}
+}
+
+func trueOrFalse(value string) error { return oneOfAnyCase("true", "false")(value) }
+
+func notEmpty(value string) error {
+	if value == "" {
+		return errors.New("given or left out, not empty")
+	}
+	return nil
 }
 
 func oneOf(words []string) string {
@@ -86,16 +190,6 @@ var kafkaName = regexp.MustCompile(`^[a-zA-Z0-9._-]{1,249}$`)
 
 func isKafkaName(name string) bool {
 	return kafkaName.MatchString(name) && name != "." && name != ".."
-}
-
-func setSecurityProtocol(_ *portProperties, value string) error {
-	switch strings.ToUpper(value) {
-	case "PLAINTEXT":
-		return nil
-	case "SSL", "SASL_PLAINTEXT", "SASL_SSL":
-		return errors.New("PLAINTEXT: the others are not yet supported")
-	}
-	return errors.New("PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL")
 }
 
 // setGroupInstanceID checks an id; portProperties.consumer takes it. An empty one, which Java refuses, makes the member dynamic.
@@ -178,7 +272,7 @@ func splitList(value string) []string {
 }
 
 func setOffsetReset(d *portProperties, value string) error {
-	switch policy, duration, found := strings.Cut(strings.ToLower(value), ":"); {
+	switch policy, duration, found := strings.Cut(value, ":"); {
 	case !found && (policy == "earliest" || policy == "latest" || policy == "none"):
 		d.offsetReset = OffsetReset{Policy: policy}
 		return nil
@@ -262,7 +356,7 @@ func (d *portProperties) codec() kgo.CompressionCodec {
 
 func setPartitioner(d *portProperties, value string) error {
 	switch strings.TrimPrefix(value, partitionerPackage) {
-	case "", "internals.DefaultPartitioner":
+	case "internals.DefaultPartitioner":
 	case "RoundRobinPartitioner":
 		d.roundRobin = true
 	case "UniformStickyPartitioner":

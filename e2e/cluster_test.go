@@ -48,6 +48,21 @@ func newCluster(t *testing.T, n int, properties ...string) *cluster {
 
 // boot formats and starts n brokers with everything in dir. The cluster has to be killed also when this fails.
 func boot(dir string, n int, properties ...string) (*cluster, error) {
+	return bootWith(dir, n, nil, properties...)
+}
+
+// listener is one that brokers have beside the plaintext one, on the host name localhost. Only a cluster of one broker may have some.
+type listener struct {
+	name, protocol string
+	port           int
+}
+
+func bootWith(dir string, n int, more []listener, properties ...string) (*cluster, error) {
+	var names, protocols string
+	for _, l := range more {
+		names += fmt.Sprintf(",%s://localhost:%d", l.name, l.port)
+		protocols += fmt.Sprintf(",%s:%s", l.name, l.protocol)
+	}
 	c := &cluster{Kafka: &testkit.Kafka{}}
 	var voters []string
 	controllers := make([]int, n)
@@ -63,10 +78,10 @@ func boot(dir string, n int, properties ...string) (*cluster, error) {
 			"process.roles=broker,controller",
 			fmt.Sprintf("node.id=%d", i+1),
 			"controller.quorum.voters=" + strings.Join(voters, ","),
-			fmt.Sprintf("listeners=PLAINTEXT://127.0.0.1:%d,CONTROLLER://127.0.0.1:%d", b.port, controllers[i]),
-			fmt.Sprintf("advertised.listeners=PLAINTEXT://127.0.0.1:%d", b.port),
+			fmt.Sprintf("listeners=PLAINTEXT://127.0.0.1:%d,CONTROLLER://127.0.0.1:%d%s", b.port, controllers[i], names),
+			fmt.Sprintf("advertised.listeners=PLAINTEXT://127.0.0.1:%d%s", b.port, names),
 			"controller.listener.names=CONTROLLER",
-			"listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
+			"listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT" + protocols,
 			"log.dirs=" + filepath.Join(b.dir, "data"),
 			fmt.Sprintf("offsets.topic.replication.factor=%d", n),
 			"offsets.topic.num.partitions=4",

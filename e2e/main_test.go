@@ -18,6 +18,9 @@ import (
 // What setup.sh gives, and the binary under test.
 var kafkaLibs, python, sidecarBinary string
 
+// suiteDir is kept until the suites end.
+var suiteDir string
+
 // shared is the cluster of one broker that every test uses which does nothing to its brokers. It starts with the first of them.
 var shared func() (*cluster, error)
 
@@ -56,6 +59,7 @@ func prepared(tests func() int) (int, error) {
 		return 0, err
 	}
 	defer os.RemoveAll(dir)
+	suiteDir = dir
 	if sidecarBinary = os.Getenv("ANKKA_FLOW_SIDECAR"); sidecarBinary == "" {
 		sidecarBinary = filepath.Join(dir, "ankka-flow-sidecar")
 		if out, err := exec.Command("go", "build", "-o", sidecarBinary, "..").CombinedOutput(); err != nil {
@@ -69,8 +73,10 @@ func prepared(tests func() int) (int, error) {
 		return c, err
 	})
 	defer func() {
-		if started != nil {
-			started.kill()
+		for _, c := range []*cluster{started, bootedLock} {
+			if c != nil {
+				c.kill()
+			}
 		}
 	}()
 	return tests(), nil

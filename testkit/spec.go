@@ -69,12 +69,27 @@ type Inlet struct {
 	MaxRecords         int    // 0: left out
 	MaxBytes           string // empty: left out
 	Consumer           map[string]string
+	Reach
+}
+
+// Reach is how a port reaches its brokers.
+type Reach struct {
+	Servers    string // bootstrap.servers; empty: the Deployment's
+	Connection map[string]string
+}
+
+func (r Reach) servers(d Deployment) string {
+	if r.Servers == "" {
+		return d.Servers
+	}
+	return r.Servers
 }
 
 // OutletPort is an outlet of a Deployment.
 type OutletPort struct {
 	Name, Topic string
 	Producer    map[string]string
+	Reach
 }
 
 // Conf is streamlet.conf as a person writes it: comments, unquoted keys and dotted paths. Operator is the other way to write it.
@@ -94,11 +109,9 @@ func (d Deployment) Conf() []byte {
 		if in.Group != "" {
 			fmt.Fprintf(&b, "      group = %s\n", quote(in.Group))
 		}
-		fmt.Fprintf(&b, "      bootstrap.servers = %s\n      connection-config {}\n      consumer-config {\n", quote(d.Servers))
-		for _, key := range sortedKeys(in.Consumer) {
-			fmt.Fprintf(&b, "        %s = %s\n", key, quote(in.Consumer[key]))
-		}
-		b.WriteString("      }\n")
+		fmt.Fprintf(&b, "      bootstrap.servers = %s\n", quote(in.servers(d)))
+		writeSection(&b, "connection-config", in.Connection)
+		writeSection(&b, "consumer-config", in.Consumer)
 		if in.MaxRecords > 0 {
 			fmt.Fprintf(&b, "      batch.max-records = %d\n", in.MaxRecords)
 		}
@@ -109,15 +122,21 @@ func (d Deployment) Conf() []byte {
 	}
 	b.WriteString("  }\n  outlets {\n")
 	for _, out := range d.Outlets {
-		fmt.Fprintf(&b, "    %s {\n      topic = %s\n      bootstrap.servers = %s\n      connection-config {}\n      producer-config {\n",
-			out.Name, quote(out.Topic), quote(d.Servers))
-		for _, key := range sortedKeys(out.Producer) {
-			fmt.Fprintf(&b, "        %s = %s\n", key, quote(out.Producer[key]))
-		}
-		b.WriteString("      }\n    }\n")
+		fmt.Fprintf(&b, "    %s {\n      topic = %s\n      bootstrap.servers = %s\n", out.Name, quote(out.Topic), quote(out.servers(d)))
+		writeSection(&b, "connection-config", out.Connection)
+		writeSection(&b, "producer-config", out.Producer)
+		b.WriteString("    }\n")
 	}
 	b.WriteString("  }\n}\n")
 	return []byte(b.String())
+}
+
+func writeSection(b *strings.Builder, name string, properties map[string]string) {
+	fmt.Fprintf(b, "      %s {\n", name)
+	for _, key := range sortedKeys(properties) {
+		fmt.Fprintf(b, "        %s = %s\n", key, quote(properties[key]))
+	}
+	b.WriteString("      }\n")
 }
 
 // Operator is streamlet.conf as the operator renders it: every key and string quoted, each Kafka property one key.
@@ -130,7 +149,7 @@ func (d Deployment) Operator() []byte {
 	flow["config"] = config
 	inlets, outlets := map[string]any{}, map[string]any{}
 	for _, in := range d.Inlets {
-		port := map[string]any{"topic": in.Topic, "bootstrap.servers": d.Servers, "connection-config": struct{}{}, "consumer-config": orEmpty(in.Consumer)}
+		port := map[string]any{"topic": in.Topic, "bootstrap.servers": in.servers(d), "connection-config": orEmpty(in.Connection), "consumer-config": orEmpty(in.Consumer)}
 		if in.Group != "" {
 			port["group"] = in.Group
 		}
@@ -145,7 +164,7 @@ func (d Deployment) Operator() []byte {
 		inlets[in.Name] = port
 	}
 	for _, out := range d.Outlets {
-		outlets[out.Name] = map[string]any{"topic": out.Topic, "bootstrap.servers": d.Servers, "connection-config": struct{}{}, "producer-config": orEmpty(out.Producer)}
+		outlets[out.Name] = map[string]any{"topic": out.Topic, "bootstrap.servers": out.servers(d), "connection-config": orEmpty(out.Connection), "producer-config": orEmpty(out.Producer)}
 	}
 	flow["inlets"], flow["outlets"] = inlets, outlets
 	text, err := json.MarshalIndent(map[string]any{"flow": flow}, "", "  ")
