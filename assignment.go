@@ -22,6 +22,7 @@ type assignment struct {
 
 	started    bool  // where reading begins was asked for, and answered as well as it can be
 	position   int64 // the next offset to come from the broker; -1 until known
+	dataEnd    int64 // after the last record that came: from there to position are only transactions' markers
 	resumeAt   int64 // after a rewind: the offset that comes first, as it came before; -1 when it is not known
 	queue      []*kgo.Record
 	queueBytes int64
@@ -71,7 +72,7 @@ func newAssignment(in *inlet, partition int32) *assignment {
 
 // beginAt records where reading begins. Nothing was delivered yet.
 func (a *assignment) beginAt(offset int64) {
-	a.base, a.confirmed, a.position = offset, offset, offset
+	a.base, a.confirmed, a.position, a.dataEnd = offset, offset, offset, offset
 }
 
 // commitTarget is the offset that may be committed now, and whether it has to be.

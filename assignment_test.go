@@ -64,3 +64,28 @@ func TestAPartitionThatIsTakenAwayGivesTheRoomOfItsEmitsBack(t *testing.T) {
 		t.Errorf("%d bytes are held for ever", held)
 	}
 }
+
+func TestMarkersCarryTheFrontierNoFurtherThanEverythingIsConfirmed(t *testing.T) {
+	in, a, _ := newTestInlet()
+	in.cfg.BatchMaxRecords = 5
+	if err := in.take(fetched(0, 10)); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 { // both are taken from the queue, and the second is dropped with its conversation
+		b, _, err := a.nextBatch(nil)
+		if err != nil || b == nil {
+			t.Fatal(b, err)
+		}
+		a.withProcess = nil
+	}
+	a.confirmed = 5
+	in.passMarkers(a)
+	if a.confirmed != 5 {
+		t.Errorf("the frontier is %d, but only what is below 5 is confirmed", a.confirmed)
+	}
+	a.confirmed, a.position = 10, 11 // an offset behind the last record, which held a marker
+	in.passMarkers(a)
+	if a.confirmed != 11 {
+		t.Errorf("the frontier stays at %d, before a marker", a.confirmed)
+	}
+}

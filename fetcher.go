@@ -324,6 +324,7 @@ func (in *inlet) take(fetches kgo.Fetches) error {
 			in.passMarkers(a)
 			return
 		}
+		a.dataEnd = records[len(records)-1].Offset + 1
 		var bytes, held int64
 		for _, r := range records {
 			size := recordBytes(r)
@@ -358,11 +359,13 @@ func withoutMarkers(records []*kgo.Record) []*kgo.Record {
 	return slices.DeleteFunc(records, func(r *kgo.Record) bool { return r.Attrs.IsControl() })
 }
 
-// passMarkers moves the frontier past what is no record, when every record before it is confirmed: as a Java consumer
-// does, so that the group's lag on a log that ends in a marker is 0. mu is held.
+// passMarkers moves the frontier past the markers behind the last record, once that is confirmed: as a Java consumer does,
+// so that the group's lag on a log that ends in a marker is 0. It depends on nothing but offsets: what is not confirmed,
+// wherever it is, keeps the frontier below dataEnd. mu is held.
 func (in *inlet) passMarkers(a *assignment) {
-	if len(a.queue) == 0 && a.withProcess == nil && a.acknowledged == nil && a.writing == nil && a.position > a.confirmed {
+	if a.confirmed == a.dataEnd && a.position > a.confirmed {
 		a.confirmed = a.position
+		a.dataEnd = a.position
 		in.membership.requestCommit()
 	}
 }

@@ -214,7 +214,7 @@ func (m *membership) rewind() error {
 	}
 	for _, p := range partitions {
 		if a := in.held[p]; a != nil {
-			a.position, a.confirmed, a.paused = a.base, a.base, false
+			a.position, a.dataEnd, a.confirmed, a.paused = a.base, a.base, a.base, false
 			a.commitLimit = noCommitLimit
 		}
 	}
