@@ -87,13 +87,32 @@ func (m *membership) readLogEnds(ctx context.Context, admin *kadm.Client) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	for p, a := range in.held {
+		before := a.logStart
 		if start, ok := starts.Lookup(in.cfg.Topic, p); ok && start.Err == nil {
 			a.logStart = start.Offset
 		}
 		if end, ok := ends.Lookup(in.cfg.Topic, p); ok && end.Err == nil {
 			a.logEnd = max(a.logEnd, end.Offset)
 		}
+		if a.logStart == before && a.logStart == a.logEnd { // as at the look before: what was fetched earlier has come
+			a.passEmptyLog()
+		}
 	}
+}
+
+// passEmptyLog moves a partition past records that retention removed before they were read, and with them all others: no
+// fetch would tell of it until more come. mu is held.
+func (a *assignment) passEmptyLog() {
+	in := a.inlet
+	if a.position < 0 || a.position >= a.logStart || len(a.queue) > 0 || a.outstanding() || a.committing || in.conversation == nil {
+		return
+	}
+	in.log.Error("records were removed by retention before they were read", "partition", a.partition,
+		"offset", a.position, "resumed_at", a.logStart, "removed", a.logStart-a.position)
+	a.beginAt(a.logStart)
+	a.resumeAt, a.suspect = -1, nil
+	a.release()
+	delete(in.stalls, a.partition)
 }
 
 // lag is how many records of the partition are not yet written and confirmed, of those that are retained. mu is held.
