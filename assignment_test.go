@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
 // newTestInlet is an inlet that holds one partition and feeds a conversation.
@@ -87,5 +88,48 @@ func TestMarkersCarryTheFrontierNoFurtherThanEverythingIsConfirmed(t *testing.T)
 	in.passMarkers(a)
 	if a.confirmed != 11 {
 		t.Errorf("the frontier stays at %d, before a marker", a.confirmed)
+	}
+}
+
+func TestACommitNeverNamesAPartitionOfAnotherEpochOrPassesItsLimit(t *testing.T) {
+	for name, tt := range map[string]struct {
+		change func(in *inlet, a *assignment)
+		refuse bool
+	}{
+		"held":                     {func(*inlet, *assignment) {}, false},
+		"taken away":               {func(in *inlet, a *assignment) { in.forget(a) }, true},
+		"taken away and come back": {func(in *inlet, a *assignment) { in.forget(a); in.held[0] = newAssignment(in, 0) }, true},
+		"no longer trusted":        {func(_ *inlet, a *assignment) { a.commitLimit = 4 }, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			in, a, _ := newTestInlet()
+			partition := kmsg.NewOffsetCommitRequestTopicPartition()
+			partition.Offset = 5
+			topic := kmsg.NewOffsetCommitRequestTopic()
+			topic.Partitions = append(topic.Partitions, partition)
+			req := kmsg.NewPtrOffsetCommitRequest()
+			req.Topics = append(req.Topics, topic)
+			tt.change(in, a)
+			if err := in.fence(req, map[int32]*assignment{0: a}); (err != nil) != tt.refuse {
+				t.Errorf("refused: %v", err)
+			}
+		})
+	}
+}
+
+func TestABatchIsNotWrittenBeforeTheOneBeforeItIsConfirmed(t *testing.T) {
+	in, a, c := newTestInlet()
+	a.beginAt(0)
+	first, second := &batch{assignment: a, conversation: c, next: 5}, &batch{assignment: a, conversation: c, first: 5, next: 9}
+	a.acknowledged = first
+	a.writeNext(c)
+	a.acknowledged = second
+	a.writeNext(c)
+	if due := *c.writes.items; len(due) != 1 || due[0] != first {
+		t.Fatalf("%d batches are being written", len(due))
+	}
+	in.confirmed(c, first)
+	if due := *c.writes.items; len(due) != 2 || due[1] != second || a.confirmed != 5 {
+		t.Errorf("%d batches were written, confirmed to %d", len(due), a.confirmed)
 	}
 }

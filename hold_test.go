@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/thinkmorestupidless/ankka-flow-sidecar/testkit"
+	"github.com/twmb/franz-go/pkg/kadm"
 )
 
 // poison has the process fail every batch with offset 7 of a partition.
@@ -59,4 +60,36 @@ func TestPoisonedPartitionsCostTheOthersLittleTime(t *testing.T) {
 			})
 		})
 	}
+}
+
+func TestAStallEndsWhenRetentionRemovesWhatWasStalled(t *testing.T) {
+	inBubble(t, 2, func(t *testing.T, b *bed) {
+		b.produce(200)
+		b.poison(1)
+		s := b.start()
+		time.Sleep(time.Minute)
+		err := b.kafka.Admin(func(admin *kadm.Client) error {
+			ends, err := admin.ListEndOffsets(t.Context(), "in")
+			if err != nil {
+				return err
+			}
+			remove := ends.Offsets()
+			delete(remove["in"], 0)
+			_, err = admin.DeleteRecords(t.Context(), remove)
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(20 * time.Minute)
+		log := s.log.String()
+		if strings.Contains(log, "PartitionStalled") {
+			t.Error("a stall is told of where nothing is left")
+		}
+		if n := strings.Count(log, "removed by retention"); n != 1 {
+			t.Errorf("the loss is told %d times", n)
+		}
+		b.produce(200)
+		b.awaitCaughtUp(time.Minute)
+	})
 }

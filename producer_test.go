@@ -8,6 +8,7 @@ import (
 	"github.com/thinkmorestupidless/ankka-flow-sidecar/flowv1"
 	"github.com/thinkmorestupidless/ankka-flow-sidecar/testkit"
 	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
@@ -43,5 +44,28 @@ func TestSmallRecordsAreWrittenWhereTheTopicsLimitMayNotBeRead(t *testing.T) {
 		b.produce(100)
 		b.start()
 		b.awaitCaughtUp(time.Minute)
+	})
+}
+
+func TestARecordThatIsRefusedAndAllBehindItIsNotCommitted(t *testing.T) {
+	inBubble(t, 1, func(t *testing.T, b *bed) {
+		if err := b.kafka.Configure(t.Context(), "out", "max.message.bytes", "2000"); err != nil {
+			t.Fatal(err)
+		}
+		b.produce(50)
+		large := &kgo.Record{Topic: "in", Key: []byte("large"), Value: make([]byte, 5000)}
+		if err := b.kafka.Produce(t.Context(), []*kgo.Record{large}); err != nil {
+			t.Fatal(err)
+		}
+		b.produce(50)
+		b.start()
+		time.Sleep(5 * time.Minute)
+		if _, committed := b.offsets(); committed[testkit.TopicPartition{Topic: "in"}] != 50 {
+			t.Errorf("committed: %v", committed)
+		}
+		if err := b.kafka.Configure(t.Context(), "out", "max.message.bytes", "10000"); err != nil {
+			t.Fatal(err)
+		}
+		b.awaitCaughtUp(2 * time.Minute)
 	})
 }

@@ -90,14 +90,33 @@ func (m *membership) readLogEnds(ctx context.Context, admin *kadm.Client) {
 	defer in.mu.Unlock()
 	in.endsRead = time.Now()
 	for p, a := range in.held {
+		before := a.logStart
 		if start, ok := starts.Lookup(in.cfg.Topic, p); ok && start.Err == nil {
 			a.logStart = start.Offset
 		}
 		if end, ok := ends.Lookup(in.cfg.Topic, p); ok && end.Err == nil {
 			a.logEnd = max(a.logEnd, end.Offset)
 		}
+		if a.logStart == before && a.logStart == a.logEnd { // as at the look before: what was fetched earlier has come
+			a.passEmptyLog()
+		}
 		a.observeLag(now)
 	}
+}
+
+// passEmptyLog moves a partition past records that retention removed before they were read, and with them all others: no
+// fetch would tell of it until more come. mu is held.
+func (a *assignment) passEmptyLog() {
+	in := a.inlet
+	if a.position < 0 || a.position >= a.logStart || len(a.queue) > 0 || a.outstanding() || a.committing || in.conversation == nil {
+		return
+	}
+	in.log.Error("records were removed by retention before they were read", "partition", a.partition,
+		"offset", a.position, "resumed_at", a.logStart, "removed", a.logStart-a.position)
+	a.beginAt(a.logStart)
+	a.resumeAt, a.suspect = -1, nil
+	a.release()
+	delete(in.stalls, a.partition)
 }
 
 // listEnds asks how far each partition's log can be read: for a consumer that reads committed transactions alone, up to the
