@@ -256,9 +256,6 @@ func (m *membership) assigned(_ context.Context, client *kgo.Client, assigned ma
 	m.rebalancing = false
 	m.requestCommit()
 	m.joined()
-	if len(partitions) > 0 && !m.unstarted {
-		in.log.Info("partitions assigned", "partitions", partitionList(partitions))
-	}
 }
 
 // joined says that the inlet is a member that reads: it is known where each of its partitions begins. The inlet's mu is held.
@@ -393,9 +390,9 @@ func (m *membership) startOffsets(ctx context.Context, offsets map[string]map[in
 	client := m.client
 	in.mu.Unlock()
 	admin := kadm.NewClient(client)
-	starts, startErr := admin.ListStartOffsets(ctx, topic)
+	logStarts, startErr := admin.ListStartOffsets(ctx, topic)
 	ends, endErr := m.listEnds(ctx, admin)
-	resolved := starts
+	resolved := logStarts
 	var err error
 	switch reset := in.cfg.Consumer.OffsetReset; reset.Policy {
 	case "latest":
@@ -407,12 +404,13 @@ func (m *membership) startOffsets(ctx context.Context, offsets map[string]map[in
 	}
 	in.mu.Lock()
 	defer in.mu.Unlock()
+	var told starts
 	for p, offset := range offsets[topic] {
 		a := in.held[p]
 		if a == nil {
 			continue
 		}
-		if start, ok := starts.Lookup(topic, p); ok && start.Err == nil {
+		if start, ok := logStarts.Lookup(topic, p); ok && start.Err == nil {
 			a.logStart = start.Offset
 		}
 		if end, ok := ends.Lookup(topic, p); ok && end.Err == nil {
@@ -421,9 +419,11 @@ func (m *membership) startOffsets(ctx context.Context, offsets map[string]map[in
 		committed := offset.EpochOffset().Offset
 		if committed >= 0 {
 			m.beginAtCommit(a, committed)
+			told.add(p, a.position, "commit")
 			offsets[topic][p] = kgo.NewOffset().At(a.position)
 			continue
 		}
+		in.commitMissing(a)
 		policy := in.cfg.Consumer.OffsetReset.Policy
 		start, ok := resolved.Lookup(topic, p)
 		switch {
@@ -434,11 +434,11 @@ func (m *membership) startOffsets(ctx context.Context, offsets map[string]map[in
 			// A crash before the first commit would resolve another start and skip what was read meanwhile.
 			a.commitBase = policy != "earliest"
 			offsets[topic][p] = kgo.NewOffset().At(start.Offset)
-			in.log.Info("partition starts", "partition", p, "offset", start.Offset, "from", "auto.offset.reset="+policy)
+			told.add(p, start.Offset, "auto.offset.reset="+policy)
 		case policy != "earliest":
 			return nil, fmt.Errorf("partition %d: the offset to start at (%s) could not be read: %w", p, policy, errors.Join(err, start.Err))
 		default:
-			in.log.Info("partition starts", "partition", p, "from", "the earliest record, auto.offset.reset=earliest")
+			told.add(p, -1, "auto.offset.reset=earliest")
 		}
 	}
 	for p := range offsets[topic] {
@@ -448,6 +448,7 @@ func (m *membership) startOffsets(ctx context.Context, offsets map[string]map[in
 	}
 	m.unstarted = false
 	m.joined()
+	told.log(in.log)
 	m.requestCommit()
 	return offsets, nil
 }
@@ -455,6 +456,7 @@ func (m *membership) startOffsets(ctx context.Context, offsets map[string]map[in
 // beginAtCommit begins at the group's commit, and says loudly when what it points at is gone. The inlet's mu is held.
 func (m *membership) beginAtCommit(a *assignment, committed int64) {
 	log := m.inlet.log.With("partition", a.partition, "committed", committed)
+	a.history.committed = committed
 	switch {
 	case a.logStart > committed:
 		a.history.removed += a.logStart - committed
@@ -465,7 +467,6 @@ func (m *membership) beginAtCommit(a *assignment, committed int64) {
 		a.beginAt(max(0, a.logStart))
 		a.commitBase = true // the old commit is above everything that will be read
 	default:
-		log.Info("partition starts", "offset", committed, "from", "the committed offset")
 		a.beginAt(committed)
 	}
 }
