@@ -114,7 +114,7 @@ func (d *portProperties) endpointTLS(options map[string]string) *tlsClient {
 	var given []property
 	for name, value := range options {
 		if strings.HasPrefix(name, "ssl.") {
-			given = append(given, property{name, value, d.given["sasl.jaas.config"].place})
+			given = append(given, property{name: name, value: value, place: d.given["sasl.jaas.config"].place})
 		}
 	}
 	of.read([][]property{given})
