@@ -167,7 +167,7 @@ func (p *portReader) kafkaProperties(section string) []property {
 			p.warn("%v: %s takes the place of what is written at %v, which is gone; write both names in double quotes to keep both", leaf.value.place, quote(p.path+leaf.name), *leaf.replaced)
 		}
 		if text, ok := p.text(p.path+leaf.name, leaf.value); ok {
-			properties = append(properties, property{name, text, leaf.value.place})
+			properties = append(properties, property{name: name, value: text, place: leaf.value.place})
 		}
 	}
 	return properties

@@ -62,6 +62,7 @@ type ProducerSettings struct {
 type property struct {
 	name, value string
 	place       place
+	resolved    bool // the value is of a provider, and not shown
 }
 
 // consumerSettings says what an inlet's Kafka properties mean. A later layer's property counts before an earlier one's. Each
@@ -154,7 +155,11 @@ func (d *portProperties) read(layers [][]property) {
 			}
 		}
 	}
+	d.resolve()
 	for _, name := range d.names {
+		if d.failed[name] {
+			continue
+		}
 		d.follow(rules, d.given[name])
 	}
 }
@@ -170,10 +175,10 @@ func (d *portProperties) follow(rules []propertyRule, given property) {
 	case rule.effect == mapped:
 		if err := rule.set(d, value); err != nil {
 			d.failed[given.name] = true
-			d.problem(given, "it is %s, but must be %v", rule.shown(value), err)
+			d.problem(given, "it is %s, but must be %v", rule.shown(given), err)
 		}
 	case rule.legal != nil && rule.legal(value) != nil:
-		d.problem(given, "it is %s, but must be %v", rule.shown(value), rule.legal(value))
+		d.problem(given, "it is %s, but must be %v", rule.shown(given), rule.legal(value))
 	case slices.ContainsFunc(rule.same, func(same string) bool { return strings.EqualFold(same, value) }):
 	case rule.effect == refused:
 		d.problem(given, "%s", rule.why)
@@ -235,11 +240,11 @@ func (d *portProperties) sound(names ...string) bool {
 }
 
 // shown is a value of the property for a log.
-func (r *propertyRule) shown(value string) string {
-	if r.secret {
+func (r *propertyRule) shown(given property) string {
+	if r.secret || given.resolved {
 		return "a value not shown here"
 	}
-	return quote(value)
+	return quote(given.value)
 }
 
 // shown is the value of a name that has no row, for a log.

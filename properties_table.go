@@ -93,6 +93,7 @@ func commonRules() []propertyRule {
 		ignoredProperty("auto.include.jmx.reporter", bothClients, noEffect, onMetricsPort),
 		booleanProperty("enable.metrics.push", bothClients, "true", func(d *portProperties, v bool) { d.pushMetrics = v }).meaning("the client's own metrics go to brokers that ask for them (KIP-714)"),
 		ignoredProperty("security.providers", bothClients, noEffect, noJava, ""),
-		ignoredProperty("config.providers", bothClients, noEffect, "no Java code runs here; use HOCON's ${NAME} for an environment variable", ""),
+		givenProperty("config.providers", anything).meaning("the names of providers of values, such as ${file:/mnt/secret.properties:password}: Java's FileConfigProvider, DirectoryConfigProvider and EnvVarConfigProvider. A key that is not there is refused, where Java takes the reference itself as the value"),
+		givenProperty("config.providers.", anything).meaning("`config.providers.<name>.class` and `.param.allowed.paths` or `.param.allowlist.pattern` of each provider"),
 	}
 }

@@ -2,6 +2,8 @@ package main
 
 const noJava = "no Java code runs here"
 
+func anything(string) error { return nil }
+
 // securityRules are the rows of ssl.* and sasl.* but for OAUTHBEARER's. What several of them say together,
 // portProperties.secureConnection checks.
 func securityRules() []propertyRule {
@@ -34,7 +36,7 @@ func securityRules() []propertyRule {
 		mappedProperty("sasl.mechanism", bothClients, "GSSAPI", setSASLMechanism).meaning(oneOf(saslMechanisms)),
 		secretProperty("sasl.jaas.config", setJAAS).meaning("a login module with its options, as for Java"),
 		ignoredProperty("sasl.client.callback.handler.class", bothClients, noEffect, noJava),
-		ignoredProperty("sasl.login.callback.handler.class", bothClients, noEffect, noJava),
+		givenProperty("sasl.login.callback.handler.class", anything).meaning("Java's own one for the mechanism, or nothing; with OAUTHBEARER any other is refused"),
 		ignoredProperty("sasl.login.class", bothClients, noEffect, noJava),
 		ignoredProperty("sasl.kerberos.service.name", bothClients, noEffect, noJava),
 		ignoredProperty("sasl.kerberos.kinit.cmd", bothClients, noEffect, "no program is run"),
@@ -50,20 +52,20 @@ func oauthRules() []propertyRule {
 	const assertion = "it is for JWT assertions, which are not supported"
 	const refresh = "a token is fetched anew for the first connection after four fifths of its life"
 	r := []propertyRule{
-		ignoredProperty("sasl.oauthbearer.token.endpoint.url", bothClients, noEffect, noJava),
-		ignoredProperty("sasl.oauthbearer.client.credentials.client.id", bothClients, noEffect, noJava),
-		ignoredProperty("sasl.oauthbearer.client.credentials.client.secret", bothClients, noEffect, noJava),
-		ignoredProperty("sasl.oauthbearer.scope", bothClients, noEffect, noJava),
-		ignoredProperty("sasl.oauthbearer.header.urlencode", bothClients, noEffect, noJava).takes(trueOrFalse),
-		ignoredProperty("sasl.login.connect.timeout.ms", bothClients, noEffect, noJava).takes(whole(intMin, intMax)),
-		ignoredProperty("sasl.login.read.timeout.ms", bothClients, noEffect, noJava).takes(whole(intMin, intMax)),
+		givenProperty("sasl.oauthbearer.token.endpoint.url", anything).meaning("https://… or http://… of a token endpoint that gives tokens for client credentials, or file:///… of a file with a token. Java's list of allowed URLs, a system property, is not needed"),
+		givenProperty("sasl.oauthbearer.client.credentials.client.id", anything).meaning("the client's id, before the option clientId of sasl.jaas.config"),
+		secretProperty("sasl.oauthbearer.client.credentials.client.secret", nil).meaning("the client's secret, before the option clientSecret"),
+		givenProperty("sasl.oauthbearer.scope", anything).meaning("the scope that is asked for, before the option scope"),
+		givenProperty("sasl.oauthbearer.header.urlencode", trueOrFalse).meaning("whether id and secret are URL-encoded in the request's header").as("false"),
+		givenProperty("sasl.login.connect.timeout.ms", whole(intMin, intMax)).meaning("for connecting to the token endpoint").otherwise("Java waits for ever").as("10000"),
+		givenProperty("sasl.login.read.timeout.ms", whole(intMin, intMax)).meaning("for the token endpoint's answer").otherwise("Java waits for ever").as("10000"),
 		ignoredProperty("sasl.login.retry.backoff.ms", bothClients, noEffect, "asking for a token is tried again with the connection").takes(whole(longMin, longMax)),
 		ignoredProperty("sasl.login.retry.backoff.max.ms", bothClients, noEffect, "asking for a token is tried again with the connection").takes(whole(longMin, longMax)),
 		ignoredProperty("sasl.login.refresh.buffer.seconds", bothClients, noEffect, refresh).takes(whole(0, 3600)),
 		ignoredProperty("sasl.login.refresh.min.period.seconds", bothClients, noEffect, refresh).takes(whole(0, 900)),
 		ignoredProperty("sasl.login.refresh.window.factor", bothClients, noEffect, refresh).takes(fraction(0.5, 1)),
 		ignoredProperty("sasl.login.refresh.window.jitter", bothClients, noEffect, refresh).takes(fraction(0, 0.25)),
-		ignoredProperty("sasl.oauthbearer.jwt.retriever.class", bothClients, noEffect, noJava),
+		givenProperty("sasl.oauthbearer.jwt.retriever.class", anything).meaning("Java's DefaultJwtRetriever, ClientCredentialsJwtRetriever or FileJwtRetriever; the endpoint's URL says which").as(oauthPackage + "DefaultJwtRetriever"),
 		ignoredProperty("sasl.oauthbearer.jwt.validator.class", bothClients, noEffect, brokers),
 		ignoredProperty("sasl.oauthbearer.clock.skew.seconds", bothClients, noEffect, brokers).takes(whole(intMin, intMax)),
 		ignoredProperty("sasl.oauthbearer.jwks.endpoint.refresh.ms", bothClients, noEffect, brokers).takes(whole(longMin, longMax)),

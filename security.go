@@ -185,6 +185,8 @@ func (d *portProperties) saslMechanism() func(network) sasl.Mechanism {
 			return nil
 		}
 		return d.passwordMechanism(at)
+	case "OAUTHBEARER":
+		return d.oauthMechanism()
 	}
 	d.problem(d.either("sasl.mechanism", "security.protocol"), "security.protocol %s needs a sasl.mechanism that is supported here: %s", d.security.protocol, oneOf(saslMechanisms))
 	return nil
@@ -236,7 +238,7 @@ func setSecurityProtocol(d *portProperties, value string) error {
 
 var securityProtocols = []string{"PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"}
 
-var saslMechanisms = []string{"PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"}
+var saslMechanisms = []string{"PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"}
 
 func setSASLMechanism(d *portProperties, value string) error {
 	if value != "GSSAPI" && !slices.Contains(saslMechanisms, value) {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -26,6 +27,7 @@ type broker struct {
 	dir   string
 	port  int
 	lives int
+	jvm   []string
 }
 
 // newCluster boots a cluster that ends with the test.
@@ -48,18 +50,24 @@ func newCluster(t *testing.T, n int, properties ...string) *cluster {
 
 // boot formats and starts n brokers with everything in dir. The cluster has to be killed also when this fails.
 func boot(dir string, n int, properties ...string) (*cluster, error) {
-	return bootWith(dir, n, nil, properties...)
+	return bootWith(dir, n, beside{}, properties...)
 }
 
-// listener is one that brokers have beside the plaintext one, on the host name localhost. Only a cluster of one broker may have some.
+// listener is one that brokers have beside the plaintext one, on the host name localhost.
 type listener struct {
 	name, protocol string
 	port           int
 }
 
-func bootWith(dir string, n int, more []listener, properties ...string) (*cluster, error) {
+// beside is what a cluster of one broker may have besides.
+type beside struct {
+	listeners []listener
+	jvm       []string // options of Java
+}
+
+func bootWith(dir string, n int, more beside, properties ...string) (*cluster, error) {
 	var names, protocols string
-	for _, l := range more {
+	for _, l := range more.listeners {
 		names += fmt.Sprintf(",%s://localhost:%d", l.name, l.port)
 		protocols += fmt.Sprintf(",%s:%s", l.name, l.protocol)
 	}
@@ -67,7 +75,7 @@ func bootWith(dir string, n int, more []listener, properties ...string) (*cluste
 	var voters []string
 	controllers := make([]int, n)
 	for i := range n {
-		b := &broker{dir: filepath.Join(dir, fmt.Sprintf("broker%d", i+1)), port: freePort()}
+		b := &broker{dir: filepath.Join(dir, fmt.Sprintf("broker%d", i+1)), port: freePort(), jvm: more.jvm}
 		c.brokers = append(c.brokers, b)
 		controllers[i] = freePort()
 		voters = append(voters, fmt.Sprintf("%d@127.0.0.1:%d", i+1, controllers[i]))
@@ -142,7 +150,7 @@ func (b *broker) format(lines []string) error {
 // launch starts the broker with the data that it has.
 func (b *broker) launch() (err error) {
 	b.lives++
-	b.proc, err = start(b.dir, fmt.Sprintf("life%d", b.lives), nil, "", java("kafka.Kafka", b.properties())...)
+	b.proc, err = start(b.dir, fmt.Sprintf("life%d", b.lives), nil, "", slices.Insert(java("kafka.Kafka", b.properties()), 1, b.jvm...)...)
 	return err
 }
 

@@ -19,7 +19,7 @@ import (
 )
 
 // The passwords of the suites. No log may hold one of them.
-var secrets = []string{storePassword, keyPassword, alicePassword, wrongPassword}
+var secrets = []string{storePassword, keyPassword, alicePassword, wrongPassword, clientSecret}
 
 const (
 	storePassword = "st0re-pass_phrase"
@@ -31,8 +31,9 @@ const (
 // lock is a cluster of one broker with a listener for each way in, and the stores that clients need.
 type lock struct {
 	*cluster
-	dir   string
-	ports map[string]int // by listener
+	dir    string
+	ports  map[string]int // by listener
+	tokens *tokens
 }
 
 // bootedLock is for the end of the suites.
@@ -48,7 +49,7 @@ var locked = sync.OnceValues(func() (*lock, error) {
 	if err := l.stores(); err != nil {
 		return nil, err
 	}
-	listeners := []listener{{name: "TLS", protocol: "SSL"}, {name: "MUTUAL", protocol: "SSL"}, {name: "OTHERNAME", protocol: "SSL"}, {name: "OPEN", protocol: "SASL_PLAINTEXT"}, {name: "CLOSED", protocol: "SASL_SSL"}}
+	listeners := []listener{{name: "TLS", protocol: "SSL"}, {name: "MUTUAL", protocol: "SSL"}, {name: "OTHERNAME", protocol: "SSL"}, {name: "OPEN", protocol: "SASL_PLAINTEXT"}, {name: "CLOSED", protocol: "SASL_SSL"}, {name: "TOKEN", protocol: "SASL_PLAINTEXT"}}
 	for i := range listeners {
 		listeners[i].port = freePort()
 		l.ports[listeners[i].name] = listeners[i].port
@@ -67,7 +68,14 @@ var locked = sync.OnceValues(func() (*lock, error) {
 			properties = append(properties, "listener.name."+listener+"."+mechanism+".sasl.jaas.config=org.apache.kafka.common.security.scram.ScramLoginModule required;")
 		}
 	}
-	l.cluster, err = bootWith(dir, 1, listeners, properties...)
+	if l.tokens, err = newTokens(dir); err != nil {
+		return nil, err
+	}
+	properties = append(properties, "listener.name.token.sasl.enabled.mechanisms=OAUTHBEARER",
+		"listener.name.token.oauthbearer.sasl.jaas.config=org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required;",
+		"listener.name.token.oauthbearer.sasl.server.callback.handler.class=org.apache.kafka.common.security.oauthbearer.OAuthBearerValidatorCallbackHandler",
+		"listener.name.token.sasl.oauthbearer.jwks.endpoint.url="+l.tokens.keys, "listener.name.token.sasl.oauthbearer.expected.audience=kafka")
+	l.cluster, err = bootWith(dir, 1, beside{listeners, []string{"-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls=" + l.tokens.keys}}, properties...)
 	bootedLock = l.cluster
 	if err != nil {
 		return nil, err
@@ -176,12 +184,17 @@ func (l *lock) ways(t *testing.T) map[string]way {
 	closed := scram.with("security.protocol", "SASL_SSL", "ssl.truststore.location", l.path("ca.jks"), "ssl.truststore.password", storePassword, "sasl.mechanism", "SCRAM-SHA-512")
 	closed.listener = "CLOSED"
 	jks := way{"TLS", map[string]string{"security.protocol": "SSL", "ssl.truststore.location": l.path("ca.jks"), "ssl.truststore.password": storePassword}}
+	token := way{"TOKEN", map[string]string{"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "OAUTHBEARER", "sasl.oauthbearer.token.endpoint.url": l.tokens.url}}
 	otherName := tls.with("ssl.endpoint.identification.algorithm", "")
 	otherName.listener = "OTHERNAME"
 	return map[string]way{
-		"PLAIN":                           plain,
-		"SCRAM-SHA-256":                   scram,
-		"SCRAM-SHA-512":                   scram.with("sasl.mechanism", "SCRAM-SHA-512"),
+		"PLAIN":         plain,
+		"SCRAM-SHA-256": scram,
+		"SCRAM-SHA-512": scram.with("sasl.mechanism", "SCRAM-SHA-512"),
+		"OAUTHBEARER by JAAS": token.with("sasl.jaas.config", fmt.Sprintf(`org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required clientId="%s" clientSecret="%s" scope="kafka" extension_logicalCluster="lkc-1";`, clientID, clientSecret),
+			"sasl.login.callback.handler.class", "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginCallbackHandler"),
+		"OAUTHBEARER by properties":       token.with("sasl.oauthbearer.client.credentials.client.id", clientID, "sasl.oauthbearer.client.credentials.client.secret", clientSecret),
+		"OAUTHBEARER, a token in a file":  token.with("sasl.oauthbearer.token.endpoint.url", "file://"+l.path("token")),
 		"SASL_SSL":                        closed,
 		"SSL, JKS":                        jks,
 		"SSL, PKCS12 of keytool":          jks.with("ssl.truststore.location", l.path("ca.p12"), "ssl.truststore.type", "PKCS12"),
