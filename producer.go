@@ -192,6 +192,10 @@ func (c *conversation) write(ctx context.Context, b *batch) {
 	var to *outlet
 	var confirm func(*kgo.Record, error)
 	for i, e := range b.emits {
+		if b.failed.Load() != nil {
+			b.unconfirmed.Add(int64(i - len(b.emits))) // nothing more of the partition is sent
+			break
+		}
 		if e.outlet != to {
 			to = e.outlet
 			confirm = c.confirmer(b, to)
