@@ -178,6 +178,7 @@ func (in *inlet) committed(due map[int32]*assignment, offsets map[int32]kgo.Epoc
 			a.base = max(a.base, offsets[p].Offset)
 			a.commitBase = false
 			in.moved()
+			a.history.committed = a.base
 			if !a.carried.IsZero() {
 				in.stats.age.Observe(max(0, time.Since(a.carried).Seconds()))
 			}

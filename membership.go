@@ -7,7 +7,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -257,9 +256,6 @@ func (m *membership) assigned(_ context.Context, client *kgo.Client, assigned ma
 	m.rebalancing = false
 	m.requestCommit()
 	m.joined()
-	if len(partitions) > 0 && !m.unstarted {
-		in.log.Info("partitions assigned", "partitions", partitionList(partitions))
-	}
 }
 
 // joined says that the inlet is a member that reads: it is known where each of its partitions begins. The inlet's mu is held.
@@ -383,92 +379,6 @@ func (in *inlet) forget(a *assignment) {
 	delete(in.stalls, a.partition)
 	in.budget.partitions.Add(-1)
 	in.notify()
-}
-
-// startOffsets resolves where each newly assigned partition begins, and returns it. offsets hold the group's commits, or
-// -2 where it has none. kgo calls it with a context that ends with the group session.
-func (m *membership) startOffsets(ctx context.Context, offsets map[string]map[int32]kgo.Offset) (map[string]map[int32]kgo.Offset, error) {
-	in := m.inlet
-	topic := in.cfg.Topic
-	in.mu.Lock()
-	client := m.client
-	in.mu.Unlock()
-	admin := kadm.NewClient(client)
-	starts, startErr := admin.ListStartOffsets(ctx, topic)
-	ends, endErr := m.listEnds(ctx, admin)
-	resolved := starts
-	var err error
-	switch reset := in.cfg.Consumer.OffsetReset; reset.Policy {
-	case "latest":
-		resolved, err = ends, endErr
-	case "by_duration":
-		resolved, err = admin.ListOffsetsAfterMilli(ctx, time.Now().Add(-reset.Ago).UnixMilli(), topic)
-	default:
-		err = startErr
-	}
-	in.mu.Lock()
-	defer in.mu.Unlock()
-	for p, offset := range offsets[topic] {
-		a := in.held[p]
-		if a == nil {
-			continue
-		}
-		if start, ok := starts.Lookup(topic, p); ok && start.Err == nil {
-			a.logStart = start.Offset
-		}
-		if end, ok := ends.Lookup(topic, p); ok && end.Err == nil {
-			a.logEnd = end.Offset
-		}
-		committed := offset.EpochOffset().Offset
-		if committed >= 0 {
-			m.beginAtCommit(a, committed)
-			offsets[topic][p] = kgo.NewOffset().At(a.position)
-			continue
-		}
-		policy := in.cfg.Consumer.OffsetReset.Policy
-		start, ok := resolved.Lookup(topic, p)
-		switch {
-		case policy == "none":
-			return nil, fmt.Errorf("partition %d has no committed offset and auto.offset.reset is none: commit one, or choose earliest or latest", p)
-		case ok && start.Err == nil && start.Offset >= 0:
-			a.beginAt(start.Offset)
-			// A crash before the first commit would resolve another start and skip what was read meanwhile.
-			a.commitBase = policy != "earliest"
-			offsets[topic][p] = kgo.NewOffset().At(start.Offset)
-			in.log.Info("partition starts", "partition", p, "offset", start.Offset, "from", "auto.offset.reset="+policy)
-		case policy != "earliest":
-			return nil, fmt.Errorf("partition %d: the offset to start at (%s) could not be read: %w", p, policy, errors.Join(err, start.Err))
-		default:
-			in.log.Info("partition starts", "partition", p, "from", "the earliest record, auto.offset.reset=earliest")
-		}
-	}
-	for p := range offsets[topic] {
-		if a := in.held[p]; a != nil {
-			a.started = true
-		}
-	}
-	m.unstarted = false
-	m.joined()
-	m.requestCommit()
-	return offsets, nil
-}
-
-// beginAtCommit begins at the group's commit, and says loudly when what it points at is gone. The inlet's mu is held.
-func (m *membership) beginAtCommit(a *assignment, committed int64) {
-	log := m.inlet.log.With("partition", a.partition, "committed", committed)
-	switch {
-	case a.logStart > committed:
-		a.history.removed += a.logStart - committed
-		log.Error("records were removed by retention before they were read", "offset", committed, "resumed_at", a.logStart, "removed", a.logStart-committed)
-		a.beginAt(a.logStart)
-	case a.logEnd >= 0 && a.logEnd < committed:
-		log.Error("the committed offset is past the log's end: the topic was truncated or created anew; reading starts as for a new topic", "offset", max(0, a.logStart), "log_end", a.logEnd)
-		a.beginAt(max(0, a.logStart))
-		a.commitBase = true // the old commit is above everything that will be read
-	default:
-		log.Info("partition starts", "offset", committed, "from", "the committed offset")
-		a.beginAt(committed)
-	}
 }
 
 // leave finishes the membership: partitions are revoked with their work finished, the group is left, the client closed.

@@ -228,6 +228,7 @@ func (s ownSeries) partitionPoints(points []point, a *assignment, now time.Time)
 type history struct {
 	sentTo, writtenTo             int64 // every record below it was sent to the process, its writes were begun, once
 	redelivered, repeats, removed int64
+	committed                     int64 // the last commit that was seen, 0 before the first
 }
 
 // historyOf is the partition's. mu is held.

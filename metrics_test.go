@@ -226,6 +226,10 @@ func TestEverySeriesIsAsDocumented(t *testing.T) {
 		if rate := flowing.value(javaProducer + "byte_rate"); rate < 10 {
 			t.Errorf("byte_rate is %v", rate)
 		}
+		flowing.expect(t, javaFetch+"records_lag", 0, "1")
+		if peak := flowing.value(javaFetch+"records_lag_max", "1"); peak < 50 {
+			t.Errorf("the maximum lag in the window is %v, when there were about 100 records at once", peak)
+		}
 		for _, name := range []string{javaFetch + "fetch_latency_avg", javaGroup + "commit_latency_avg", javaProducer + "request_latency_avg"} {
 			if ms := flowing.value(name); math.IsNaN(ms) || ms < 0 || ms > 1000 {
 				t.Errorf("%s is %v", name, ms)
@@ -343,6 +347,11 @@ func TestAScrapeOfAThousandPartitionsIsShort(t *testing.T) {
 	}
 	registry := newRegistry(m, []*inlet{in}, nil)
 	server := metricsHandler(registry)
+	first := &answer{header: http.Header{}}
+	server.ServeHTTP(first, &http.Request{Header: http.Header{}})
+	if text := first.body.String(); !strings.Contains(text, `records_lag_max{client_id="cart.router.in",partition="7",topic="shop_cart-events_v1"} 0`) {
+		t.Error("a partition that was just assigned has no maximum lag of 0 under its Kafka name")
+	}
 	best := time.Hour
 	var n int
 	for range 20 { // the others on this machine have no say in the shortest

@@ -40,6 +40,7 @@ func (m *membership) watchTopic(ctx context.Context) {
 			interval = missingTopicInterval
 		default:
 			if id != (kadm.TopicID{}) && details.ID != id && details.ID != (kadm.TopicID{}) {
+				in.topicCreatedAnew()
 				m.breakOff(fmt.Errorf("topic '%s' was deleted and created again: reading starts as for a new topic", in.cfg.Topic))
 				return
 			}
@@ -120,4 +121,16 @@ func (a *assignment) lag() int64 {
 		return 0
 	}
 	return max(0, a.logEnd-from)
+}
+
+// topicCreatedAnew says loudly that what the topic had is gone, and forgets what was known of it.
+func (in *inlet) topicCreatedAnew() {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	for p, a := range in.held {
+		in.log.Error("the topic was deleted and created again: what was not read of it is gone", "partition", p, "offset", a.base, "log_end", a.logEnd)
+	}
+	for _, h := range in.histories {
+		h.sentTo, h.writtenTo, h.committed = 0, 0, 0
+	}
 }
