@@ -7,7 +7,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 )
@@ -379,94 +378,4 @@ func (in *inlet) forget(a *assignment) {
 	delete(in.stalls, a.partition)
 	in.budget.partitions.Add(-1)
 	in.notify()
-}
-
-// startOffsets resolves where each newly assigned partition begins, and returns it. offsets hold the group's commits, or
-// -2 where it has none. kgo calls it with a context that ends with the group session.
-func (m *membership) startOffsets(ctx context.Context, offsets map[string]map[int32]kgo.Offset) (map[string]map[int32]kgo.Offset, error) {
-	in := m.inlet
-	topic := in.cfg.Topic
-	in.mu.Lock()
-	client := m.client
-	in.mu.Unlock()
-	admin := kadm.NewClient(client)
-	logStarts, startErr := admin.ListStartOffsets(ctx, topic)
-	ends, endErr := m.listEnds(ctx, admin)
-	resolved := logStarts
-	var err error
-	switch reset := in.cfg.Consumer.OffsetReset; reset.Policy {
-	case "latest":
-		resolved, err = ends, endErr
-	case "by_duration":
-		resolved, err = admin.ListOffsetsAfterMilli(ctx, time.Now().Add(-reset.Ago).UnixMilli(), topic)
-	default:
-		err = startErr
-	}
-	in.mu.Lock()
-	defer in.mu.Unlock()
-	var told starts
-	for p, offset := range offsets[topic] {
-		a := in.held[p]
-		if a == nil {
-			continue
-		}
-		if start, ok := logStarts.Lookup(topic, p); ok && start.Err == nil {
-			a.logStart = start.Offset
-		}
-		if end, ok := ends.Lookup(topic, p); ok && end.Err == nil {
-			a.logEnd = end.Offset
-		}
-		committed := offset.EpochOffset().Offset
-		if committed >= 0 {
-			m.beginAtCommit(a, committed)
-			told.add(p, a.position, "commit")
-			offsets[topic][p] = kgo.NewOffset().At(a.position)
-			continue
-		}
-		in.commitMissing(a)
-		policy := in.cfg.Consumer.OffsetReset.Policy
-		start, ok := resolved.Lookup(topic, p)
-		switch {
-		case policy == "none":
-			return nil, fmt.Errorf("partition %d has no committed offset and auto.offset.reset is none: commit one, or choose earliest or latest", p)
-		case ok && start.Err == nil && start.Offset >= 0:
-			a.beginAt(start.Offset)
-			// A crash before the first commit would resolve another start and skip what was read meanwhile.
-			a.commitBase = policy != "earliest"
-			offsets[topic][p] = kgo.NewOffset().At(start.Offset)
-			told.add(p, start.Offset, "auto.offset.reset="+policy)
-		case policy != "earliest":
-			return nil, fmt.Errorf("partition %d: the offset to start at (%s) could not be read: %w", p, policy, errors.Join(err, start.Err))
-		default:
-			told.add(p, -1, "auto.offset.reset=earliest")
-		}
-	}
-	for p := range offsets[topic] {
-		if a := in.held[p]; a != nil {
-			a.started = true
-		}
-	}
-	m.unstarted = false
-	m.joined()
-	told.log(in.log)
-	m.requestCommit()
-	return offsets, nil
-}
-
-// beginAtCommit begins at the group's commit, and says loudly when what it points at is gone. The inlet's mu is held.
-func (m *membership) beginAtCommit(a *assignment, committed int64) {
-	log := m.inlet.log.With("partition", a.partition, "committed", committed)
-	a.history.committed = committed
-	switch {
-	case a.logStart > committed:
-		a.history.removed += a.logStart - committed
-		log.Error("records were removed by retention before they were read", "offset", committed, "resumed_at", a.logStart, "removed", a.logStart-committed)
-		a.beginAt(a.logStart)
-	case a.logEnd >= 0 && a.logEnd < committed:
-		log.Error("the committed offset is past the log's end: the topic was truncated or created anew; reading starts as for a new topic", "offset", max(0, a.logStart), "log_end", a.logEnd)
-		a.beginAt(max(0, a.logStart))
-		a.commitBase = true // the old commit is above everything that will be read
-	default:
-		a.beginAt(committed)
-	}
 }
