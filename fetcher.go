@@ -37,6 +37,7 @@ type inlet struct {
 	budget   *memoryBudget
 	ready    *readiness
 	log      *slog.Logger
+	troubles *troubles
 
 	consumed atomic.Int64 // records handed to the partitions' queues
 
@@ -56,7 +57,7 @@ type inlet struct {
 
 func newInlet(cfg *InletConfig, pod string, network network, budget *memoryBudget, ready *readiness, log *slog.Logger) *inlet {
 	return &inlet{
-		cfg: cfg, identity: staticIdentity(cfg, pod), network: network, budget: budget, ready: ready, log: log.With("inlet", cfg.Name, "topic", cfg.Topic),
+		cfg: cfg, identity: staticIdentity(cfg, pod), network: network, budget: budget, ready: ready, log: log.With("inlet", cfg.Name, "topic", cfg.Topic), troubles: newTroubles(cfg.Consumer.Connection, log.With("inlet", cfg.Name)),
 		held: map[int32]*assignment{}, dropped: map[int32]*batch{}, arrival: make(chan struct{}), stalls: map[int32]*stall{},
 	}
 }
@@ -332,6 +333,9 @@ func (in *inlet) fetchError(a *assignment, err error) error {
 	if errors.As(err, &loss) {
 		in.log.Error("the log was truncated: records that were read are gone from the broker", "partition", a.partition, "cause", err)
 		return nil // kgo has reset the position by itself
+	}
+	if in.troubles.refused(err, "READ", topicName(in.cfg.Topic)) {
+		return nil // the client tries on; watchTopic sees when it is allowed
 	}
 	return fmt.Errorf("partition %d cannot be fetched: %w", a.partition, err)
 }

@@ -103,7 +103,7 @@ func serve(ctx context.Context, cfg *Config, w world, listener net.Listener, log
 
 	s := &sidecar{
 		cfg: cfg, log: log, network: w.network, inlets: map[string]*inlet{}, outlets: map[string]*outlet{},
-		ready: newReadiness(w.files, cfg.StateDir, cfg.Inlets, log),
+		ready: newReadiness(w.files, cfg.StateDir, cfg.Inlets, cfg.Outlets, log),
 	}
 	budget := &memoryBudget{limit: fetchedAtMost}
 	var inlets []*inlet
@@ -114,7 +114,9 @@ func serve(ctx context.Context, cfg *Config, w world, listener net.Listener, log
 	}
 	for i := range cfg.Outlets {
 		o := &cfg.Outlets[i]
-		s.outlets[o.Name] = &outlet{cfg: o, network: w.network, log: log.With("outlet", o.Name, "topic", o.Topic)}
+		s.outlets[o.Name] = &outlet{
+			cfg: o, network: w.network, ready: s.ready, log: log.With("outlet", o.Name, "topic", o.Topic), troubles: newTroubles(o.Producer.Connection, log.With("outlet", o.Name)),
+		}
 	}
 
 	// Memberships end after the last conversation, the rest after them.

@@ -46,7 +46,7 @@ type membership struct {
 func (in *inlet) join(ctx context.Context) (*membership, error) {
 	m := &membership{inlet: in, commitDue: make(chan struct{}, 1), interrupt: func() {}}
 	cfg := in.cfg
-	m.conns = newConnections(in.network, cfg.Consumer.Connection)
+	m.conns = newConnections(in.network, cfg.Consumer.Connection, in.troubles)
 	opts := append(clientOptions(&cfg.PortConfig, cfg.Consumer.Connection, m.conns, in.log), cfg.Consumer.Options...)
 	opts = append(opts,
 		kgo.ConsumerGroup(cfg.Group), kgo.ConsumeTopics(cfg.Topic), kgo.DisableAutoCommit(), kgo.BlockRebalanceOnPoll(),
@@ -154,6 +154,9 @@ func (m *membership) groupErrors(fetches kgo.Fetches) {
 			continue
 		}
 		m.inlet.ready.joined(m.inlet.cfg.Name, false)
+		if m.inlet.troubles.refused(session.Err, "READ", groupName(m.inlet.cfg.Group)) {
+			continue
+		}
 		if m.static != "" && (errors.Is(session.Err, kerr.FencedInstanceID) || errors.Is(session.Err, kerr.UnreleasedInstanceID)) {
 			m.inlet.mu.Lock()
 			m.inlet.dynamic = true
@@ -163,6 +166,10 @@ func (m *membership) groupErrors(fetches kgo.Fetches) {
 		}
 	}
 }
+
+func groupName(group string) string { return "group " + quote(group) }
+
+func topicName(topic string) string { return "topic " + quote(topic) }
 
 // rewind starts feeding the attached conversation: every partition is set to its last committed offset and resumed. It
 // runs between a poll and AllowRebalance. While the answer to a commit is due it does nothing: the offset to go back to
@@ -248,6 +255,7 @@ func (m *membership) assigned(_ context.Context, client *kgo.Client, assigned ma
 	m.rebalancing = false
 	m.requestCommit()
 	in.ready.joined(in.cfg.Name, true)
+	in.troubles.over(groupName(in.cfg.Group))
 	if len(partitions) > 0 {
 		in.log.Info("partitions assigned", "partitions", partitionList(partitions))
 	}
@@ -476,7 +484,7 @@ func (m *membership) leaveStatic(bound time.Duration) {
 	defer cancel()
 	memberID, _ := m.client.GroupMetadata()
 	cfg := m.inlet.cfg
-	conns := newConnections(m.inlet.network, cfg.Consumer.Connection)
+	conns := newConnections(m.inlet.network, cfg.Consumer.Connection, m.inlet.troubles)
 	client, err := kgo.NewClient(clientOptions(&cfg.PortConfig, cfg.Consumer.Connection, conns, m.inlet.log)...)
 	if err != nil {
 		m.inlet.log.Warn("the group could not be left", "cause", err)

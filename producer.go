@@ -29,10 +29,12 @@ type emit struct {
 
 // outlet is one output of the streamlet for the life of the sidecar; its producers come and go with the conversations.
 type outlet struct {
-	cfg     *OutletConfig
-	network network
-	log     *slog.Logger
-	written atomic.Int64 // confirmed records
+	cfg      *OutletConfig
+	network  network
+	ready    *readiness
+	log      *slog.Logger
+	troubles *troubles
+	written  atomic.Int64 // confirmed records
 }
 
 // producer writes to an outlet's topic for one conversation. A confirmation that hangs cannot be cancelled, only closed
@@ -56,7 +58,7 @@ func (o *outlet) open(ctx context.Context, background *sync.WaitGroup, writes ma
 	if size := o.cfg.Producer.MaxRequestSize; size > 0 {
 		p.maxBatch.Store(size)
 	}
-	p.conns = newConnections(o.network, o.cfg.Producer.Connection)
+	p.conns = newConnections(o.network, o.cfg.Producer.Connection, o.troubles)
 	opts := append(clientOptions(&o.cfg.PortConfig, o.cfg.Producer.Connection, p.conns, o.log), o.cfg.Producer.Options...)
 	opts = append(opts, kgo.DefaultProduceTopic(o.cfg.Topic), kgo.AllowIdempotentProduceCancellation(), kgo.ProducerBatchMaxBytesFn(func(string) int32 { return p.maxBatch.Load() }))
 	client, err := kgo.NewClient(opts...)
@@ -64,6 +66,7 @@ func (o *outlet) open(ctx context.Context, background *sync.WaitGroup, writes ma
 		return nil, fmt.Errorf("outlet '%s': %w", o.cfg.Name, err)
 	}
 	p.client = client
+	background.Go(func() { o.watch(ctx, client) })
 	background.Go(func() {
 		p.readLimit(ctx)
 		// Asked for here, since inside the client every broker's writes would wait for it under one lock. What is wrong
@@ -177,6 +180,12 @@ func (c *conversation) write(ctx context.Context, b *batch) {
 // confirm takes the broker's answer to one record.
 func (c *conversation) confirm(b *batch, r *kgo.Record, err error) {
 	if err != nil {
+		for _, e := range b.emits {
+			if e.outlet.cfg.Topic == r.Topic {
+				e.outlet.troubles.refused(err, "WRITE", topicName(r.Topic))
+				break
+			}
+		}
 		err = fmt.Errorf("write to topic '%s' refused for %s: %w", r.Topic, b, err)
 		b.failed.CompareAndSwap(nil, &err)
 	}
