@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"crypto/tls"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -161,7 +160,6 @@ func wasClosed(err error) bool {
 // explain says why there is no connection that requests can go over.
 func (t *troubles) explain(err error) string {
 	var dns *net.DNSError
-	var alert tls.AlertError
 	var kafka *kerr.Error
 	var eof *kgo.ErrFirstReadEOF
 	var broken *net.OpError
@@ -175,8 +173,8 @@ func (t *troubles) explain(err error) string {
 		return "unreachable: the host refuses the connection; the broker is down, or the port is wrong"
 	case errors.Is(err, context.DeadlineExceeded), isTimeout(err):
 		return fmt.Sprintf("unreachable: no answer within socket.connection.setup.timeout.ms (%d)", t.connection.DialTimeout.Milliseconds())
-	case errors.As(err, &alert):
-		return fmt.Sprintf("it ended the TLS connection (%v): it does not accept the client's certificate, or asks for one and ssl.keystore.* gives none", alert)
+	case tlsAlert(err) != "":
+		return fmt.Sprintf("it ended the TLS connection (%s): it does not accept the client's certificate, or asks for one and ssl.keystore.* gives none", tlsAlert(err))
 	case errors.As(err, &kafka):
 		return t.explainSASL(kafka, err)
 	case !secure && (errors.As(err, &eof) || strings.Contains(err.Error(), "invalid large response size") || wasClosed(err)):
