@@ -12,7 +12,7 @@ import (
 func newTestInlet() (*inlet, *assignment, *conversation) {
 	cfg := &InletConfig{PortConfig: PortConfig{Name: "in", Topic: "in"}, BatchMaxRecords: 100, BatchMaxBytes: 1 << 20}
 	log := slog.New(slog.DiscardHandler)
-	budget, ready := &memoryBudget{limit: fetchedAtMost}, newReadiness(newMemFiles(), "/", nil, log)
+	budget, ready := &memoryBudget{limit: fetchedAtMost}, newReadiness(newMemFiles(), "/", nil, nil, log)
 	in := newInlet(cfg, "", network{}, budget, ready, newMetrics(ready, budget).inlet(cfg.Name), log)
 	in.membership = &membership{inlet: in, commitDue: make(chan struct{}, 1)}
 	c := &conversation{

@@ -33,7 +33,7 @@ func converseWith(t *testing.T, stop context.Context, discoveryTimeout time.Dura
 	log := slog.New(slog.DiscardHandler)
 	s := &sidecar{
 		cfg: &Config{ReconnectMaxBackoff: 30 * time.Second, DiscoveryTimeout: discoveryTimeout}, log: log,
-		ready: newReadiness(newMemFiles(), "/", nil, log),
+		ready: newReadiness(newMemFiles(), "/", nil, nil, log),
 	}
 	done := make(chan error, 1)
 	go func() {

@@ -13,7 +13,6 @@ import (
 	"time"
 
 	dto "github.com/prometheus/client_model/go"
-	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
@@ -42,6 +41,7 @@ type inlet struct {
 	stats    *inletStats
 	java     *javaClient
 	label    []*dto.LabelPair // inlet
+	troubles *troubles
 
 	mu           sync.Mutex // guards all below and every assignment: the lock of promise 5
 	held         map[int32]*assignment
@@ -63,7 +63,7 @@ type inlet struct {
 
 func newInlet(cfg *InletConfig, pod string, network network, budget *memoryBudget, ready *readiness, stats *inletStats, log *slog.Logger) *inlet {
 	return &inlet{
-		cfg: cfg, identity: staticIdentity(cfg, pod), network: network, budget: budget, ready: ready, log: log.With("inlet", cfg.Name, "topic", cfg.Topic),
+		cfg: cfg, identity: staticIdentity(cfg, pod), network: network, budget: budget, ready: ready, log: log.With("inlet", cfg.Name, "topic", cfg.Topic), troubles: newTroubles(cfg.Consumer.Connection, log.With("inlet", cfg.Name)),
 		held: map[int32]*assignment{}, dropped: map[int32]*batch{}, arrival: make(chan struct{}), stalls: map[int32]*stall{},
 		stats: stats, java: newJavaClient(&cfg.PortConfig), label: labels("inlet", cfg.Name), histories: map[int32]*history{},
 	}
@@ -405,12 +405,8 @@ func (in *inlet) fetchError(a *assignment, err error) error {
 		in.log.Error("the log was truncated: records that were read are gone from the broker", "partition", a.partition, "cause", err)
 		return nil // kgo has reset the position by itself
 	}
-	if errors.Is(err, kerr.TopicAuthorizationFailed) {
-		// The client goes on asking, so that it heals by itself when the right is given back.
-		if time.Since(in.denied) > time.Minute {
-			in.log.Error("reading the topic is not authorized: give the user READ on it", "partition", a.partition, "cause", err)
-		}
-		in.denied = time.Now()
+	if in.troubles.refused(err, "READ", topicName(in.cfg.Topic)) {
+		in.denied = time.Now() // the client goes on asking, so that it heals by itself when the right is given back
 		in.ready.topic(in.cfg.Name, false)
 		return nil
 	}

@@ -45,7 +45,7 @@ func (m *membership) leaveStatic(bound time.Duration) {
 	defer cancel()
 	memberID, _ := m.client.GroupMetadata()
 	cfg := m.inlet.cfg
-	conns := newConnections(m.inlet.network, cfg.Consumer.Connection)
+	conns := newConnections(m.inlet.network, cfg.Consumer.Connection, m.inlet.troubles)
 	client, err := kgo.NewClient(clientOptions(&cfg.PortConfig, cfg.Consumer.Connection, conns, m.inlet.log)...)
 	if err != nil {
 		m.inlet.log.Warn("the group could not be left", "cause", err)

@@ -104,7 +104,7 @@ func serve(ctx context.Context, cfg *Config, w world, listener net.Listener, log
 
 	s := &sidecar{
 		cfg: cfg, log: log, network: w.network, inlets: map[string]*inlet{}, outlets: map[string]*outlet{},
-		ready: newReadiness(w.files, cfg.StateDir, cfg.Inlets, log),
+		ready: newReadiness(w.files, cfg.StateDir, cfg.Inlets, cfg.Outlets, log),
 	}
 	budget := &memoryBudget{limit: fetchedAtMost}
 	s.metrics = newMetrics(s.ready, budget)
@@ -118,7 +118,8 @@ func serve(ctx context.Context, cfg *Config, w world, listener net.Listener, log
 	for i := range cfg.Outlets {
 		o := &cfg.Outlets[i]
 		out := &outlet{
-			cfg: o, network: w.network, log: log.With("outlet", o.Name, "topic", o.Topic), stats: s.metrics.outlet(o.Name), java: newJavaClient(&o.PortConfig),
+			cfg: o, network: w.network, ready: s.ready, log: log.With("outlet", o.Name, "topic", o.Topic),
+			troubles: newTroubles(o.Producer.Connection, log.With("outlet", o.Name)), stats: s.metrics.outlet(o.Name), java: newJavaClient(&o.PortConfig),
 		}
 		s.outlets[o.Name] = out
 		outlets = append(outlets, out)

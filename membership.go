@@ -45,7 +45,7 @@ type membership struct {
 func (in *inlet) join(ctx context.Context) (*membership, error) {
 	m := &membership{inlet: in, commitDue: make(chan struct{}, 1), interrupt: func() {}}
 	cfg := in.cfg
-	m.conns = newConnections(in.network, cfg.Consumer.Connection)
+	m.conns = newConnections(in.network, cfg.Consumer.Connection, in.troubles)
 	opts := append(clientOptions(&cfg.PortConfig, cfg.Consumer.Connection, m.conns, in.log), cfg.Consumer.Options...)
 	opts = append(opts,
 		kgo.ConsumerGroup(cfg.Group), kgo.ConsumeTopics(cfg.Topic), kgo.DisableAutoCommit(), kgo.BlockRebalanceOnPoll(),
@@ -158,6 +158,9 @@ func (m *membership) groupErrors(fetches kgo.Fetches) {
 			continue
 		}
 		m.inlet.ready.joined(m.inlet.cfg.Name, false)
+		if m.inlet.troubles.refused(session.Err, "READ", groupName(m.inlet.cfg.Group)) {
+			continue
+		}
 		if m.static != "" && (errors.Is(session.Err, kerr.FencedInstanceID) || errors.Is(session.Err, kerr.UnreleasedInstanceID)) {
 			m.inlet.mu.Lock()
 			m.inlet.dynamic = true
@@ -167,6 +170,10 @@ func (m *membership) groupErrors(fetches kgo.Fetches) {
 		}
 	}
 }
+
+func groupName(group string) string { return "group " + quote(group) }
+
+func topicName(topic string) string { return "topic " + quote(topic) }
 
 // rewind starts feeding the attached conversation: every partition is set to its last committed offset and resumed. It
 // runs between a poll and AllowRebalance. While the answer to a commit is due it does nothing: the offset to go back to
@@ -265,6 +272,7 @@ func (m *membership) joined() {
 		}
 	}
 	m.inlet.ready.joined(m.inlet.cfg.Name, true)
+	m.inlet.troubles.over(groupName(m.inlet.cfg.Group))
 }
 
 // limitFetches keeps what one response may bring of a partition within half of its share. The inlet's mu is held.

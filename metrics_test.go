@@ -338,7 +338,7 @@ func TestRecordsLostToRetentionAreCountedAndTold(t *testing.T) {
 func TestAScrapeOfAThousandPartitionsIsShort(t *testing.T) {
 	cfg := &InletConfig{PortConfig: PortConfig{Name: "in", Topic: "shop.cart-events.v1", ClientID: "cart.router.in"}}
 	budget := &memoryBudget{limit: fetchedAtMost}
-	ready := newReadiness(newMemFiles(), "/", nil, nil)
+	ready := newReadiness(newMemFiles(), "/", nil, nil, nil)
 	m := newMetrics(ready, budget)
 	in := newInlet(cfg, "", network{}, budget, ready, m.inlet("in"), newLog(io.Discard, "text", 0))
 	for p := range int32(1000) {
@@ -354,14 +354,14 @@ func TestAScrapeOfAThousandPartitionsIsShort(t *testing.T) {
 	}
 	best := time.Hour
 	var n int
-	for range 20 { // the others on this machine have no say in the shortest
+	for range 20 {
 		w := &answer{header: http.Header{}}
-		began := time.Now()
+		began := processorTime() // the others on this machine have no say in it
 		server.ServeHTTP(w, &http.Request{Header: http.Header{}})
-		best, n = min(best, time.Since(began)), bytes.Count(w.body.Bytes(), []byte("\n"))
+		best, n = min(best, processorTime()-began), bytes.Count(w.body.Bytes(), []byte("\n"))
 	}
 	t.Logf("%d lines in %s", n, best)
-	if n < 13000 || best > 50*time.Millisecond {
+	if n < 13000 || best > raceFactor()*50*time.Millisecond {
 		t.Errorf("%d lines in %s", n, best)
 	}
 }

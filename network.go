@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -23,18 +25,18 @@ type connections struct {
 	alive context.Context // the client's; only cut ends it
 	kill  context.CancelFunc
 
-	network network
-	port    Connection
-	warn    func(string) // set by clientOptions
+	network  network
+	port     Connection
+	troubles *troubles
 
 	mu   sync.Mutex
 	open map[*trackedConn]struct{}
 	done bool
 }
 
-func newConnections(network network, port Connection) *connections {
+func newConnections(network network, port Connection, troubles *troubles) *connections {
 	alive, kill := context.WithCancel(context.Background())
-	return &connections{alive: alive, kill: kill, network: network, port: port, open: map[*trackedConn]struct{}{}}
+	return &connections{alive: alive, kill: kill, network: network, port: port, troubles: troubles, open: map[*trackedConn]struct{}{}}
 }
 
 // trackedConn leaves its set when it is closed.
@@ -73,7 +75,7 @@ func (c *connections) connect(ctx context.Context, network, host string) (net.Co
 	if c.port.Secure == nil {
 		return tracked, nil
 	}
-	secured, err := c.port.Secure(ctx, tracked, host, c.warn)
+	secured, err := c.port.Secure(ctx, tracked, host, func(text string) { c.troubles.tell("a store", text) })
 	if err != nil {
 		_ = tracked.Close()
 		return nil, err
@@ -98,10 +100,10 @@ func (c *connections) cut() {
 
 // clientOptions is what every Kafka client of a port has.
 func clientOptions(port *PortConfig, connection Connection, conns *connections, log *slog.Logger) []kgo.Opt {
-	conns.warn = func(text string) { log.Warn(text) }
 	opts := []kgo.Opt{
 		kgo.SeedBrokers(port.BootstrapServers...), kgo.ClientID(port.ClientID), kgo.Dialer(conns.connect), kgo.WithContext(conns.alive),
 		kgo.SoftwareNameAndVersion("ankka-flow-sidecar", sidecarVersion()), kgo.DisableClientMetrics(),
+		kgo.WithHooks(&clientTroubles{conns.troubles, conns}),
 		kgo.WithLogger(&clientLog{log: log, told: map[string]time.Time{}}),
 	}
 	if connection.Mechanism != nil {
@@ -123,7 +125,7 @@ const clientLogInterval = time.Minute
 func (*clientLog) Level() kgo.LogLevel { return kgo.LogLevelWarn }
 
 func (l *clientLog) Log(level kgo.LogLevel, msg string, keyvals ...any) {
-	if level > kgo.LogLevelWarn {
+	if level > kgo.LogLevelWarn || toldAsTrouble(msg) {
 		return
 	}
 	l.mu.Lock()
@@ -140,6 +142,12 @@ func (l *clientLog) Log(level kgo.LogLevel, msg string, keyvals ...any) {
 		}
 	}
 	l.log.Warn("kafka client: "+msg, keyvals...)
+}
+
+// toldAsTrouble says that troubles tells in words what the message is about.
+func toldAsTrouble(msg string) bool {
+	return slices.ContainsFunc([]string{"unable to open connection to broker", "unable to request api versions", "unable to initialize sasl", "read from broker received EOF during api versions", "read from broker errored, killing connection after 0"},
+		func(beginning string) bool { return strings.HasPrefix(msg, beginning) })
 }
 
 // closeClient closes a client in peace if that is done within bound, else with its connections cut.

@@ -16,7 +16,8 @@ type files interface {
 	MkdirAll(name string) error
 }
 
-// readiness keeps the ready file: there while a conversation runs and every inlet is joined, fed and its topic exists
+// readiness keeps the ready file: there while a conversation runs, every inlet is joined, fed and its topic exists, and every
+// outlet can be written
 // (seeds: Probes).
 type readiness struct {
 	files files
@@ -25,7 +26,8 @@ type readiness struct {
 
 	mu       sync.Mutex
 	inlets   map[string]*inletReadiness
-	talking  bool // a conversation runs
+	outlets  map[string]bool // whether each can be written
+	talking  bool            // a conversation runs
 	stopping bool
 	is       bool // the file is there
 	failed   bool // the last change of the file did not succeed
@@ -33,19 +35,23 @@ type readiness struct {
 
 type inletReadiness struct{ joined, fed, topic bool }
 
-func newReadiness(files files, dir string, inlets []InletConfig, log *slog.Logger) *readiness {
-	r := &readiness{files: files, path: filepath.Join(dir, "ready"), log: log, inlets: map[string]*inletReadiness{}}
+func newReadiness(files files, dir string, inlets []InletConfig, outlets []OutletConfig, log *slog.Logger) *readiness {
+	r := &readiness{files: files, path: filepath.Join(dir, "ready"), log: log, inlets: map[string]*inletReadiness{}, outlets: map[string]bool{}}
 	for i := range inlets {
 		r.inlets[inlets[i].Name] = &inletReadiness{}
+	}
+	for i := range outlets {
+		r.outlets[outlets[i].Name] = false
 	}
 	return r
 }
 
-func (r *readiness) joined(inlet string, yes bool) { r.set(func() { r.inlets[inlet].joined = yes }) }
-func (r *readiness) fed(inlet string, yes bool)    { r.set(func() { r.inlets[inlet].fed = yes }) }
-func (r *readiness) topic(inlet string, yes bool)  { r.set(func() { r.inlets[inlet].topic = yes }) }
-func (r *readiness) conversation(yes bool)         { r.set(func() { r.talking = yes }) }
-func (r *readiness) stop()                         { r.set(func() { r.stopping = true }) }
+func (r *readiness) joined(inlet string, yes bool)    { r.set(func() { r.inlets[inlet].joined = yes }) }
+func (r *readiness) fed(inlet string, yes bool)       { r.set(func() { r.inlets[inlet].fed = yes }) }
+func (r *readiness) topic(inlet string, yes bool)     { r.set(func() { r.inlets[inlet].topic = yes }) }
+func (r *readiness) writable(outlet string, yes bool) { r.set(func() { r.outlets[outlet] = yes }) }
+func (r *readiness) conversation(yes bool)            { r.set(func() { r.talking = yes }) }
+func (r *readiness) stop()                            { r.set(func() { r.stopping = true }) }
 
 // set changes one condition and, when that changes the whole, the file.
 func (r *readiness) set(change func()) {
@@ -55,6 +61,9 @@ func (r *readiness) set(change func()) {
 	ready := r.talking && !r.stopping
 	for _, in := range r.inlets {
 		ready = ready && in.joined && in.fed && in.topic
+	}
+	for _, writable := range r.outlets {
+		ready = ready && writable
 	}
 	if ready == r.is && !r.failed {
 		return

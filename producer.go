@@ -30,12 +30,14 @@ type emit struct {
 
 // outlet is one output of the streamlet for the life of the sidecar; its producers come and go with the conversations.
 type outlet struct {
-	cfg     *OutletConfig
-	network network
-	log     *slog.Logger
-	stats   *outletStats
-	java    *javaClient
-	refused atomic.Bool // a batch was too large, and what the topic allows may not be read
+	cfg      *OutletConfig
+	network  network
+	ready    *readiness
+	log      *slog.Logger
+	troubles *troubles
+	stats    *outletStats
+	java     *javaClient
+	refused  atomic.Bool // a batch was too large, and what the topic allows may not be read
 }
 
 // producer writes to an outlet's topic for one conversation. A confirmation that hangs cannot be cancelled, only closed
@@ -61,7 +63,7 @@ func (o *outlet) open(ctx context.Context, background *sync.WaitGroup, writes ma
 	if size := o.cfg.Producer.MaxRequestSize; size > 0 {
 		p.maxBatch.Store(size)
 	}
-	p.conns = newConnections(o.network, o.cfg.Producer.Connection)
+	p.conns = newConnections(o.network, o.cfg.Producer.Connection, o.troubles)
 	opts := append(clientOptions(&o.cfg.PortConfig, o.cfg.Producer.Connection, p.conns, o.log), o.cfg.Producer.Options...)
 	opts = append(opts, kgo.DefaultProduceTopic(o.cfg.Topic), kgo.AllowIdempotentProduceCancellation(), kgo.WithHooks(&producerHook{o.java, o.stats}), kgo.ProducerBatchMaxBytesFn(func(string) int32 { return p.maxBatch.Load() }))
 	client, err := kgo.NewClient(opts...)
@@ -69,6 +71,7 @@ func (o *outlet) open(ctx context.Context, background *sync.WaitGroup, writes ma
 		return nil, fmt.Errorf("outlet '%s': %w", o.cfg.Name, err)
 	}
 	p.client = client
+	background.Go(func() { o.watch(ctx, client) })
 	background.Go(func() {
 		p.readLimit(ctx)
 		// Asked for here, since inside the client every broker's writes would wait for it under one lock. What is wrong
@@ -219,7 +222,11 @@ func (c *conversation) confirmer(b *batch, to *outlet) func(*kgo.Record, error) 
 func (c *conversation) confirm(b *batch, r *kgo.Record, err error) {
 	if err != nil {
 		for _, p := range c.producers {
-			if errors.Is(err, kerr.MessageTooLarge) && p.outlet.cfg.Topic == r.Topic && !p.known.Load() {
+			if p.outlet.cfg.Topic != r.Topic {
+				continue
+			}
+			p.outlet.troubles.refused(err, "WRITE", topicName(r.Topic))
+			if errors.Is(err, kerr.MessageTooLarge) && !p.known.Load() {
 				p.outlet.refused.Store(true)
 			}
 		}

@@ -21,7 +21,9 @@ type Connection struct {
 	// read again; warn is told when it cannot be.
 	Secure func(ctx context.Context, conn net.Conn, address string, warn func(string)) (net.Conn, error)
 	// Mechanism authenticates; what it has to ask elsewhere, it asks over the network. It is nil without SASL.
-	Mechanism func(network) sasl.Mechanism
+	Mechanism     func(network) sasl.Mechanism
+	Protocol      string // security.protocol
+	MechanismName string // empty without SASL
 	// DialTimeout bounds one attempt to connect. It is for the dialer: kgo's own option has no effect beside one.
 	DialTimeout time.Duration
 	// CertificateExpires is when the client certificate in use expires; nil, or zero, without one. A scrape calls it.

@@ -108,7 +108,7 @@ func TestConsumerWithoutPropertiesHasJavasDefaultsButForTheDocumentedOnes(t *tes
 	}
 	settings.Connection.Options, settings.Options = nil, nil
 	want := ConsumerSettings{
-		Connection: Connection{DialTimeout: 10 * time.Second}, OffsetReset: OffsetReset{Policy: "earliest"}, MaxPollRecords: 500, FetchMaxBytes: 4 << 20, MaxPartitionFetch: 1 << 20,
+		Connection: Connection{Protocol: "PLAINTEXT", DialTimeout: 10 * time.Second}, OffsetReset: OffsetReset{Policy: "earliest"}, MaxPollRecords: 500, FetchMaxBytes: 4 << 20, MaxPartitionFetch: 1 << 20,
 		SessionTimeout: 45 * time.Second, RebalanceTimeout: 5 * time.Minute, DefaultAPITimeout: time.Minute,
 	}
 	if !reflect.DeepEqual(settings, want) {
@@ -130,7 +130,7 @@ func TestProducerWithoutPropertiesHasJavasDefaultsButForTheDocumentedOnes(t *tes
 		t.Errorf("a request has %v", wait)
 	}
 	settings.Connection.Options, settings.Options = nil, nil
-	if want := (ProducerSettings{Connection: Connection{DialTimeout: 10 * time.Second}, DeliveryTimeout: 2 * time.Minute}); !reflect.DeepEqual(settings, want) {
+	if want := (ProducerSettings{Connection: Connection{Protocol: "PLAINTEXT", DialTimeout: 10 * time.Second}, DeliveryTimeout: 2 * time.Minute}); !reflect.DeepEqual(settings, want) {
 		t.Errorf("settings %+v", settings)
 	}
 }

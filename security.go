@@ -39,6 +39,7 @@ func (d *portProperties) has(name string) bool {
 
 // secureConnection says how the port's connections are secured, and every problem with that.
 func (d *portProperties) secureConnection(c *Connection) {
+	c.Protocol = d.security.protocol
 	d.warnOfUnused("ssl.", d.security.tls())
 	d.warnOfUnused("sasl.", d.security.sasl())
 	if d.security.tls() {
@@ -47,7 +48,7 @@ func (d *portProperties) secureConnection(c *Connection) {
 		}
 	}
 	if d.security.sasl() && d.sound("sasl.mechanism", "sasl.jaas.config") {
-		c.Mechanism = d.saslMechanism()
+		c.Mechanism, c.MechanismName = d.saslMechanism(), d.security.mechanism
 	}
 }
 

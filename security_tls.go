@@ -132,18 +132,26 @@ func commonNameMatches(leaf *x509.Certificate, host string) bool {
 func handshakeTrouble(err error) error {
 	var told *untrusted
 	var record tls.RecordHeaderError
-	var alert tls.AlertError
 	switch {
 	case errors.As(err, &told):
 		return told
 	case errors.As(err, &record):
 		return fmt.Errorf("the port does not speak TLS (what came is no TLS record); security.protocol asks for TLS: is this the address of a plaintext listener?: %w", err)
-	case errors.As(err, &alert):
-		return fmt.Errorf("the broker refused the TLS handshake: %w; compare ssl.enabled.protocols, ssl.cipher.suites and the client's certificate with what it asks for", err)
-	case errors.Is(err, io.EOF), errors.Is(err, syscall.ECONNRESET):
-		return fmt.Errorf("the connection was closed during the TLS handshake; security.protocol asks for TLS: is this the address of a plaintext listener?: %w", err)
+	case tlsAlert(err) != "":
+		return fmt.Errorf("the broker refused the TLS handshake (%s); compare ssl.enabled.protocols, ssl.cipher.suites and the client's certificate with what it asks for", tlsAlert(err))
+	case errors.Is(err, io.EOF), errors.Is(err, syscall.ECONNRESET): // not wrapped: kgo would put its own guess in its place
+		return fmt.Errorf("the connection was closed during the TLS handshake (%v); security.protocol asks for TLS: is this the address of a plaintext listener?", err)
 	}
 	return err
+}
+
+// tlsAlert is what the other side of a TLS connection ended it with, empty when it did not.
+func tlsAlert(err error) string {
+	var remote *net.OpError
+	if errors.As(err, &remote) && remote.Op == "remote error" {
+		return remote.Err.Error()
+	}
+	return ""
 }
 
 // javaProtocols are the names of ssl.enabled.protocols and ssl.protocol.

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
@@ -35,6 +36,13 @@ func (m *membership) watchTopic(ctx context.Context) {
 				in.log.Warn(fmt.Sprintf("inlet '%s': topic '%s' does not exist; not ready until it does", in.cfg.Name, in.cfg.Topic))
 			}
 			missing = true
+		case in.troubles.refused(err, "DESCRIBE and READ", topicName(in.cfg.Topic)):
+			interval = missingTopicInterval
+			in.ready.topic(in.cfg.Name, false)
+		case mayNot(details, kadm.OpRead):
+			interval = missingTopicInterval
+			in.ready.topic(in.cfg.Name, false)
+			in.troubles.refused(kerr.TopicAuthorizationFailed, "READ", topicName(in.cfg.Topic))
 		case err != nil:
 			// A broker that cannot be asked says nothing about the topic. The client's own warnings tell of it.
 			interval = missingTopicInterval
@@ -45,6 +53,7 @@ func (m *membership) watchTopic(ctx context.Context) {
 				return
 			}
 			id, missing = details.ID, false
+			in.troubles.over(topicName(in.cfg.Topic))
 			in.ready.topic(in.cfg.Name, !in.recentlyDenied())
 			m.readLogEnds(ctx, admin)
 		}
@@ -61,11 +70,16 @@ func (in *inlet) recentlyDenied() bool {
 	return time.Since(in.denied) <= topicInterval
 }
 
+// mayNot says that a broker that tells what is allowed on a topic does not allow the operation.
+func mayNot(details kadm.TopicDetail, operation kadm.ACLOperation) bool {
+	return len(details.AuthorizedOperations) > 0 && !slices.Contains(details.AuthorizedOperations, operation)
+}
+
 // topicDetail asks the brokers for the inlet's topic.
 func (m *membership) topicDetail(ctx context.Context, admin *kadm.Client) (kadm.TopicDetail, error) {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
-	details, err := admin.ListTopics(ctx, m.inlet.cfg.Topic)
+	details, err := admin.ListTopics(kadm.WithAuthorizedOps(ctx), m.inlet.cfg.Topic)
 	if err != nil {
 		return kadm.TopicDetail{}, err
 	}
@@ -151,5 +165,38 @@ func (in *inlet) topicCreatedAnew() {
 	}
 	for _, h := range in.histories {
 		h.sentTo, h.writtenTo, h.committed = 0, 0, 0
+	}
+}
+
+// watch looks after the outlet's topic until ctx ends: whether the brokers can be reached and writing is allowed, without
+// which the outlet is not ready. That also an outlet that has nothing to write says.
+func (o *outlet) watch(ctx context.Context, client *kgo.Client) {
+	admin := kadm.NewClient(client)
+	for {
+		asking, cancel := context.WithTimeout(ctx, 10*time.Second)
+		details, err := admin.ListTopics(kadm.WithAuthorizedOps(asking), o.cfg.Topic)
+		cancel()
+		if ctx.Err() != nil {
+			return
+		}
+		detail := details[o.cfg.Topic]
+		allowed := false
+		switch {
+		case err != nil: // told by the connections
+		case o.troubles.refused(detail.Err, "DESCRIBE and WRITE", topicName(o.cfg.Topic)):
+		case mayNot(detail, kadm.OpWrite):
+			o.troubles.refused(kerr.TopicAuthorizationFailed, "WRITE", topicName(o.cfg.Topic))
+		default:
+			allowed = true
+			o.troubles.over(topicName(o.cfg.Topic))
+		}
+		o.ready.writable(o.cfg.Name, allowed)
+		interval := topicInterval
+		if !allowed {
+			interval = missingTopicInterval
+		}
+		if !wait(ctx, interval) {
+			return
+		}
 	}
 }

@@ -4,6 +4,7 @@ package e2e
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -55,6 +56,8 @@ var locked = sync.OnceValues(func() (*lock, error) {
 		l.ports[listeners[i].name] = listeners[i].port
 	}
 	properties := []string{
+		// Everybody may do what no ACL is about.
+		"authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer", "allow.everyone.if.no.acl.found=true", "super.users=User:ANONYMOUS;User:alice;User:CN=client",
 		"ssl.truststore.location=" + l.path("ca.jks"), "ssl.truststore.password=" + storePassword,
 		"ssl.keystore.location=" + l.path("broker.p12"), "ssl.keystore.password=" + storePassword, "ssl.keystore.type=PKCS12",
 		"listener.name.mutual.ssl.client.auth=required",
@@ -80,7 +83,7 @@ var locked = sync.OnceValues(func() (*lock, error) {
 	if err != nil {
 		return nil, err
 	}
-	return l, l.user("alice", alicePassword)
+	return l, errors.Join(l.user("alice", alicePassword), l.user("bob", alicePassword))
 })
 
 func (l *lock) path(file string) string { return filepath.Join(l.dir, file) }
