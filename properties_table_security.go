@@ -35,7 +35,7 @@ func securityRules() []propertyRule {
 		// ---- SASL.
 		mappedProperty("sasl.mechanism", bothClients, "GSSAPI", setSASLMechanism).meaning(oneOf(saslMechanisms)),
 		secretProperty("sasl.jaas.config", setJAAS).meaning("a login module with its options, as for Java"),
-		ignoredProperty("sasl.client.callback.handler.class", bothClients, noEffect, noJava),
+		givenProperty("sasl.client.callback.handler.class", anything).meaning("Amazon's IAMClientCallbackHandler with AWS_MSK_IAM, or nothing"),
 		givenProperty("sasl.login.callback.handler.class", anything).meaning("Java's own one for the mechanism, or nothing; with OAUTHBEARER any other is refused"),
 		ignoredProperty("sasl.login.class", bothClients, noEffect, noJava),
 		ignoredProperty("sasl.kerberos.service.name", bothClients, noEffect, noJava),

@@ -188,6 +188,8 @@ func (d *portProperties) saslMechanism() func(network) sasl.Mechanism {
 		return d.passwordMechanism(at)
 	case "OAUTHBEARER":
 		return d.oauthMechanism()
+	case "AWS_MSK_IAM":
+		return d.awsMechanism()
 	}
 	d.problem(d.either("sasl.mechanism", "security.protocol"), "security.protocol %s needs a sasl.mechanism that is supported here: %s", d.security.protocol, oneOf(saslMechanisms))
 	return nil
@@ -239,7 +241,7 @@ func setSecurityProtocol(d *portProperties, value string) error {
 
 var securityProtocols = []string{"PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"}
 
-var saslMechanisms = []string{"PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"}
+var saslMechanisms = []string{"PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "AWS_MSK_IAM"}
 
 func setSASLMechanism(d *portProperties, value string) error {
 	if value != "GSSAPI" && !slices.Contains(saslMechanisms, value) {

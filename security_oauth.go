@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/url"
 	"regexp"
@@ -197,7 +196,7 @@ func (s *tokenSource) fetch(ctx context.Context, n network) (token string, life 
 	req.SetBasicAuth(id, secret)
 	req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 	req.Header.Set("Accept", "application/json")
-	resp, err := s.client(n).Do(req)
+	resp, err := httpClient(n, s.tls, s.connectTimeout).Do(req)
 	if err != nil {
 		return "", 0, errors.Unwrap(err) // the URL is said already
 	}
@@ -227,30 +226,6 @@ func (s *tokenSource) fetch(ctx context.Context, n network) (token string, life 
 		return token, time.Duration(min(seconds, 1<<31)) * time.Second, nil
 	}
 	return token, lifeOfToken(token), nil
-}
-
-// client is one HTTP client for one request: tokens are asked for seldom.
-func (s *tokenSource) client(n network) *http.Client {
-	dial := func(ctx context.Context, network, address string) (net.Conn, error) {
-		ctx, cancel := context.WithTimeout(ctx, s.connectTimeout)
-		defer cancel()
-		return n.dial(ctx, network, address)
-	}
-	return &http.Client{Transport: &http.Transport{
-		DisableKeepAlives: true,
-		DialContext:       dial,
-		DialTLSContext: func(ctx context.Context, network, address string) (net.Conn, error) {
-			conn, err := dial(ctx, network, address)
-			if err != nil {
-				return nil, err
-			}
-			secured, err := s.tls.secure(ctx, conn, address, func(string) {})
-			if err != nil {
-				_ = conn.Close()
-			}
-			return secured, err
-		},
-	}}
 }
 
 // lifeOfToken is how long a JWT says that it lives, from now on.
