@@ -136,7 +136,7 @@ func (n *memnet) dial(ctx context.Context, network, address string) (net.Conn, e
 func (n *memnet) dialFrom(ctx context.Context, host, network, address string) (net.Conn, error) {
 	n.mu.Lock()
 	l := n.listeners[address]
-	if n.dead[host] {
+	if n.dead[host] || n.dead[address] {
 		l = nil
 	}
 	n.mu.Unlock()
@@ -220,10 +220,17 @@ func (n *memnet) of(key string) (conns []*pipeConn) {
 	return conns
 }
 
-// kill takes a host away: its connections are gone and it can make no others.
+// kill takes a host or a listener away: its connections are gone and there can be no others until it is back.
 func (n *memnet) kill(host string) {
 	n.mu.Lock()
 	n.dead[host] = true
 	n.mu.Unlock()
 	n.cut(host)
+}
+
+// revive brings back what kill took away.
+func (n *memnet) revive(host string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	delete(n.dead, host)
 }
