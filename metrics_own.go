@@ -316,3 +316,16 @@ func commitCause(err error) string {
 	}
 	return "not_answered"
 }
+
+// certificateExpires is a Connection's CertificateExpires. It takes what the last connection used and reads no file.
+func (c *tlsClient) certificateExpires() time.Time {
+	if c.key == nil {
+		return time.Time{}
+	}
+	c.key.mu.Lock()
+	defer c.key.mu.Unlock()
+	if pair := c.key.value; c.key.known && pair != nil && pair.Leaf != nil {
+		return pair.Leaf.NotAfter
+	}
+	return time.Time{}
+}

@@ -3,6 +3,8 @@ package main
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"io"
 	"maps"
 	"math"
@@ -305,7 +307,11 @@ func TestEverySeriesIsAsDocumented(t *testing.T) {
 // withCertificate is the scrape of a port with a client certificate, which the bed's plain text has not.
 func withCertificate() scrape {
 	expires := time.Unix(1893456000, 0)
-	points := newOwnSeries().portPoints(nil, &PortConfig{Name: "in"}, &Connection{CertificateExpires: func() time.Time { return expires }})
+	client := &tlsClient{key: &reloading[*tls.Certificate]{known: true, value: &tls.Certificate{Leaf: &x509.Certificate{NotAfter: expires}}}}
+	points := newOwnSeries().portPoints(nil, &PortConfig{Name: "in"}, &Connection{CertificateExpires: client.certificateExpires})
+	if points[0].value != 1893456000 || len(newOwnSeries().portPoints(nil, &PortConfig{}, &Connection{CertificateExpires: (&tlsClient{}).certificateExpires})) > 0 {
+		panic("the expiry is not the certificate's, or is there without one")
+	}
 	m := &dto.Metric{}
 	_ = points[0].Write(m)
 	gauge := dto.MetricType_GAUGE

@@ -44,7 +44,7 @@ func (d *portProperties) secureConnection(c *Connection) {
 	d.warnOfUnused("sasl.", d.security.sasl())
 	if d.security.tls() {
 		if client := d.tlsClient(); client != nil {
-			c.Secure = client.secure
+			c.Secure, c.CertificateExpires = client.secure, client.certificateExpires
 		}
 	}
 	if d.security.sasl() && d.sound("sasl.mechanism", "sasl.jaas.config") {
