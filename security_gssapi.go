@@ -92,7 +92,7 @@ func (d *portProperties) kerberosMechanism(at property) func(network) sasl.Mecha
 func (k *kerberos) configuration() (*config.Config, error) {
 	text, err := (&store{location: k.conf, readFile: k.readFile}).content()
 	if err != nil {
-		return nil, fmt.Errorf("Kerberos is not configured: %w; KRB5_CONFIG may name another", err)
+		return nil, fmt.Errorf("no configuration of Kerberos: %w; KRB5_CONFIG may name another file", err)
 	}
 	conf, err := config.NewFromString(string(text))
 	if err != nil {
