@@ -107,7 +107,7 @@ func clientOptions(port *PortConfig, connection Connection, conns *connections, 
 		kgo.WithLogger(&clientLog{log: log, told: map[string]time.Time{}}),
 	}
 	if connection.Mechanism != nil {
-		opts = append(opts, kgo.SASL(connection.Mechanism(conns.network)))
+		opts = append(opts, kgo.SASL(knownMechanism{connection.Mechanism(conns.network)}))
 	}
 	return append(opts, connection.Options...)
 }

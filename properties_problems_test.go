@@ -39,7 +39,7 @@ func TestAPropertyOutOfRangeIsAProblemWithPlaceNameValueAndWhatIsAllowed(t *test
 		{consumers, "partition.assignment.strategy=range", "'partition.assignment.strategy': it is 'range', but must be a list of org.apache.kafka.clients.consumer.RangeAssignor"},
 		{consumers, "partition.assignment.strategy=org.apache.kafka.clients.consumer.RangeAssignor,com.example.Mine", "'partition.assignment.strategy': it is"},
 		{consumers, "partition.assignment.strategy=", "'partition.assignment.strategy': it is ''"},
-		{consumers, "security.protocol=SASL_SSL", "'security.protocol': security.protocol SASL_SSL needs a sasl.mechanism that is supported here: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512"},
+		{consumers, "security.protocol=SASL_SSL", "'security.protocol': security.protocol SASL_SSL with sasl.mechanism GSSAPI, which is Java's default, needs sasl.jaas.config"},
 		{producers, "security.protocol=TLS", "'security.protocol': it is 'TLS', but must be PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL"},
 		{producers, "acks=2", "'acks': it is '2', but must be all, -1, 0 or 1"},
 		{producers, "linger.ms=-1", "'linger.ms': it is '-1', but must be"},

@@ -38,7 +38,7 @@ func securityRules() []propertyRule {
 		givenProperty("sasl.client.callback.handler.class", anything).meaning("Amazon's IAMClientCallbackHandler with AWS_MSK_IAM, or nothing"),
 		givenProperty("sasl.login.callback.handler.class", anything).meaning("Java's own one for the mechanism, or nothing; with OAUTHBEARER any other is refused"),
 		ignoredProperty("sasl.login.class", bothClients, noEffect, noJava),
-		ignoredProperty("sasl.kerberos.service.name", bothClients, noEffect, noJava),
+		givenProperty("sasl.kerberos.service.name", anything).meaning("the first part of the brokers' principals, before the option serviceName of sasl.jaas.config. KRB5_CONFIG or /etc/krb5.conf names the KDCs"),
 		ignoredProperty("sasl.kerberos.kinit.cmd", bothClients, noEffect, "no program is run"),
 		ignoredProperty("sasl.kerberos.min.time.before.relogin", bothClients, noEffect, "a ticket is asked for when one is needed").takes(whole(longMin, longMax)),
 		ignoredProperty("sasl.kerberos.ticket.renew.jitter", bothClients, noEffect, "a ticket is asked for when one is needed").takes(fraction(-maxFraction, maxFraction)),

@@ -180,6 +180,12 @@ const loginModules = "org.apache.kafka.common.security."
 func (d *portProperties) saslMechanism() func(network) sasl.Mechanism {
 	at := d.either("sasl.jaas.config", "sasl.mechanism", "security.protocol")
 	switch d.security.mechanism {
+	case "GSSAPI":
+		if d.security.jaas == nil {
+			d.problem(at, "security.protocol %s with sasl.mechanism GSSAPI, which is Java's default, needs sasl.jaas.config: %s required useKeyTab=true keyTab=\"…\" principal=\"…\"; or another sasl.mechanism: %s", d.security.protocol, krb5Module, oneOf(saslMechanisms[1:]))
+			return nil
+		}
+		return d.kerberosMechanism(at)
 	case "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512":
 		if d.security.jaas == nil {
 			d.problem(at, "security.protocol %s with sasl.mechanism %s needs sasl.jaas.config: %s required username=\"…\" password=\"…\";", d.security.protocol, d.security.mechanism, loginModules+passwordModule(d.security.mechanism))
@@ -191,7 +197,6 @@ func (d *portProperties) saslMechanism() func(network) sasl.Mechanism {
 	case "AWS_MSK_IAM":
 		return d.awsMechanism()
 	}
-	d.problem(d.either("sasl.mechanism", "security.protocol"), "security.protocol %s needs a sasl.mechanism that is supported here: %s", d.security.protocol, oneOf(saslMechanisms))
 	return nil
 }
 
@@ -241,10 +246,10 @@ func setSecurityProtocol(d *portProperties, value string) error {
 
 var securityProtocols = []string{"PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"}
 
-var saslMechanisms = []string{"PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "AWS_MSK_IAM"}
+var saslMechanisms = []string{"GSSAPI", "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "AWS_MSK_IAM"}
 
 func setSASLMechanism(d *portProperties, value string) error {
-	if value != "GSSAPI" && !slices.Contains(saslMechanisms, value) {
+	if !slices.Contains(saslMechanisms, value) {
 		return oneOfError(saslMechanisms)
 	}
 	d.security.mechanism = value

@@ -18,6 +18,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
+	"github.com/twmb/franz-go/pkg/sasl"
 )
 
 // troubles tells in words what is between a port and its brokers: each trouble at once, again after a wait that doubles, and
@@ -157,14 +158,32 @@ func wasClosed(err error) bool {
 	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
 }
 
+// knownMechanism marks what fails before the broker is asked, at a token endpoint or a KDC: else it would pass for the broker's.
+type knownMechanism struct{ sasl.Mechanism }
+
+type mechanismError struct{ cause error }
+
+func (e *mechanismError) Error() string { return e.cause.Error() }
+
+func (m knownMechanism) Authenticate(ctx context.Context, host string) (sasl.Session, []byte, error) {
+	session, first, err := m.Mechanism.Authenticate(ctx, host)
+	if err != nil && ctx.Err() == nil {
+		err = &mechanismError{err}
+	}
+	return session, first, err
+}
+
 // explain says why there is no connection that requests can go over.
 func (t *troubles) explain(err error) string {
 	var dns *net.DNSError
 	var kafka *kerr.Error
 	var eof *kgo.ErrFirstReadEOF
 	var broken *net.OpError
+	var mechanism *mechanismError
 	secure := t.connection.Secure != nil
 	switch {
+	case errors.As(err, &mechanism):
+		return fmt.Sprintf("not logged in by sasl.mechanism %s: %v", t.connection.MechanismName, mechanism.cause)
 	case errors.As(err, &dns) && dns.IsNotFound:
 		return fmt.Sprintf("there is no host %s in DNS; bootstrap.servers, or what the broker advertises, has a wrong name", quote(dns.Name))
 	case errors.As(err, &dns):

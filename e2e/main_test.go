@@ -73,6 +73,9 @@ func prepared(tests func() int) (int, error) {
 		return c, err
 	})
 	defer func() {
+		if suiteKDC != nil {
+			suiteKDC.kill()
+		}
 		for _, c := range []*cluster{started, bootedLock} {
 			if c != nil {
 				c.kill()

@@ -50,7 +50,7 @@ var locked = sync.OnceValues(func() (*lock, error) {
 	if err := l.stores(); err != nil {
 		return nil, err
 	}
-	listeners := []listener{{name: "TLS", protocol: "SSL"}, {name: "MUTUAL", protocol: "SSL"}, {name: "OTHERNAME", protocol: "SSL"}, {name: "OPEN", protocol: "SASL_PLAINTEXT"}, {name: "CLOSED", protocol: "SASL_SSL"}, {name: "TOKEN", protocol: "SASL_PLAINTEXT"}}
+	listeners := []listener{{name: "TLS", protocol: "SSL"}, {name: "MUTUAL", protocol: "SSL"}, {name: "OTHERNAME", protocol: "SSL"}, {name: "OPEN", protocol: "SASL_PLAINTEXT"}, {name: "CLOSED", protocol: "SASL_SSL"}, {name: "TOKEN", protocol: "SASL_PLAINTEXT"}, {name: "KERBEROS", protocol: "SASL_PLAINTEXT"}}
 	for i := range listeners {
 		listeners[i].port = freePort()
 		l.ports[listeners[i].name] = listeners[i].port
@@ -78,7 +78,12 @@ var locked = sync.OnceValues(func() (*lock, error) {
 		"listener.name.token.oauthbearer.sasl.jaas.config=org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required;",
 		"listener.name.token.oauthbearer.sasl.server.callback.handler.class=org.apache.kafka.common.security.oauthbearer.OAuthBearerValidatorCallbackHandler",
 		"listener.name.token.sasl.oauthbearer.jwks.endpoint.url="+l.tokens.keys, "listener.name.token.sasl.oauthbearer.expected.audience=kafka")
-	l.cluster, err = bootWith(dir, 1, beside{listeners, []string{"-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls=" + l.tokens.keys}}, properties...)
+	if err := newKDC(dir); err != nil {
+		return nil, err
+	}
+	properties = append(properties, "listener.name.kerberos.sasl.enabled.mechanisms=GSSAPI", "sasl.kerberos.service.name=kafka",
+		`listener.name.kerberos.gssapi.sasl.jaas.config=com.sun.security.auth.module.Krb5LoginModule required useKeyTab=true storeKey=true keyTab="`+l.path("broker.keytab")+`" principal="kafka/localhost@SUITES.EXAMPLE";`)
+	l.cluster, err = bootWith(dir, 1, beside{listeners, []string{"-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls=" + l.tokens.keys, "-Djava.security.krb5.conf=" + l.path("krb5.conf")}}, properties...)
 	bootedLock = l.cluster
 	if err != nil {
 		return nil, err
@@ -188,12 +193,14 @@ func (l *lock) ways(t *testing.T) map[string]way {
 	closed.listener = "CLOSED"
 	jks := way{"TLS", map[string]string{"security.protocol": "SSL", "ssl.truststore.location": l.path("ca.jks"), "ssl.truststore.password": storePassword}}
 	token := way{"TOKEN", map[string]string{"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "OAUTHBEARER", "sasl.oauthbearer.token.endpoint.url": l.tokens.url}}
+	kerberos := way{"KERBEROS", map[string]string{"security.protocol": "SASL_PLAINTEXT", "sasl.kerberos.service.name": "kafka", "sasl.jaas.config": krb5JAAS(l.path("client.keytab"), "client")}}
 	otherName := tls.with("ssl.endpoint.identification.algorithm", "")
 	otherName.listener = "OTHERNAME"
 	return map[string]way{
 		"PLAIN":         plain,
 		"SCRAM-SHA-256": scram,
 		"SCRAM-SHA-512": scram.with("sasl.mechanism", "SCRAM-SHA-512"),
+		"GSSAPI":        kerberos,
 		"OAUTHBEARER by JAAS": token.with("sasl.jaas.config", fmt.Sprintf(`org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required clientId="%s" clientSecret="%s" scope="kafka" extension_logicalCluster="lkc-1";`, clientID, clientSecret),
 			"sasl.login.callback.handler.class", "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginCallbackHandler"),
 		"OAUTHBEARER by properties":       token.with("sasl.oauthbearer.client.credentials.client.id", clientID, "sasl.oauthbearer.client.credentials.client.secret", clientSecret),
@@ -229,6 +236,7 @@ func secured(t *testing.T, inlet, outlet func(l *lock) way) *world {
 	w := newWorld(t, l.cluster, throughSpec)
 	w.create(1, "in", "out")
 	in, out := inlet(l), outlet(l)
+	w.env = []string{"KRB5_CONFIG=" + l.path("krb5.conf")}
 	w.deployment.Inlets[0].Reach = testkit.Reach{Servers: l.server(in), Connection: in.config}
 	w.deployment.Outlets[0].Reach = testkit.Reach{Servers: l.server(out), Connection: out.config}
 	return w

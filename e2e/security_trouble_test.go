@@ -20,7 +20,7 @@ func TestEachWrongWayInIsToldInWordsAndNeverEndsTheSidecar(t *testing.T) {
 	}
 	ways := l.ways(t)
 	at := func(w way, listener string) way { return way{listener, w.config} }
-	tls, mutual, plain, scram, token := ways["SSL, PEM"], ways["mTLS, PEM with an encrypted key"], ways["PLAIN"], ways["SCRAM-SHA-256"], ways["OAUTHBEARER by properties"]
+	tls, mutual, plain, scram, token, kerberos := ways["SSL, PEM"], ways["mTLS, PEM with an encrypted key"], ways["PLAIN"], ways["SCRAM-SHA-256"], ways["OAUTHBEARER by properties"], ways["GSSAPI"]
 	noTLS := way{"TLS", map[string]string{}}
 	for name, c := range map[string]struct {
 		way    way
@@ -31,6 +31,9 @@ func TestEachWrongWayInIsToldInWordsAndNeverEndsTheSidecar(t *testing.T) {
 		"SCRAM, wrong password":           {scram.with("sasl.jaas.config", jaas("scram.ScramLoginModule", "alice", wrongPassword)), "", []string{"broker localhost:", "does not accept the credentials of sasl.mechanism SCRAM-SHA-256"}},
 		"SCRAM, unknown user":             {scram.with("sasl.jaas.config", jaas("scram.ScramLoginModule", "mallory", wrongPassword)), "", []string{"does not accept the credentials"}},
 		"OAUTHBEARER, wrong secret":       {token.with("sasl.oauthbearer.client.credentials.client.secret", wrongPassword), "", []string{"no token could be had of", "401", "invalid_client"}},
+		"OAUTHBEARER, no endpoint":        {token.with("sasl.oauthbearer.token.endpoint.url", "http://127.0.0.1:1/"), "", []string{"broker localhost:", "not logged in by sasl.mechanism OAUTHBEARER: no token could be had of 'http://127.0.0.1:1/'", "connection refused"}},
+		"GSSAPI, a key that has changed":  {kerberos.with("sasl.jaas.config", krb5JAAS(l.path("changed.keytab"), "changed")), "", []string{"broker localhost:", "the KDC does not accept the key of 'changed@SUITES.EXAMPLE' in the keytab"}},
+		"GSSAPI, another service name":    {kerberos.with("sasl.kerberos.service.name", "other"), "", []string{"the KDC knows no principal 'other/localhost' of the broker"}},
 		"another authority":               {tls.with("ssl.truststore.location", l.path("otherca.pem")), "", []string{"broker localhost:", "CN=broker", "issuer 'CN=ca of the suites'", "is not trusted by the trust store", "CN=otherca of the suites"}},
 		"the system's authorities":        {way{"TLS", map[string]string{"security.protocol": "SSL"}}, "", []string{"CN=broker", "is not trusted by the system's root certificates"}},
 		"another name":                    {at(tls, "OTHERNAME"), "", []string{"CN=elsewhere.example", "is for elsewhere.example, not for the host 'localhost'"}},

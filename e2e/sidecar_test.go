@@ -38,7 +38,7 @@ func (w *world) sidecar(address string, env ...string) *sidecar {
 		fmt.Sprint("FLOW_METRICS_PORT=", s.metrics),
 		"FLOW_RECONNECT_MAX_BACKOFF=2s",
 	}, env...)
-	s.proc = run(w.t, w.dir, name, env, "", sidecarBinary)
+	s.proc = run(w.t, w.dir, name, append(w.env, env...), "", sidecarBinary)
 	return s
 }
 

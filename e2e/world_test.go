@@ -37,6 +37,7 @@ type world struct {
 	sidecars   int
 	pythons    int
 	inputs     []*kgo.Record
+	env        []string // of its sidecars, besides
 }
 
 var worlds atomic.Int32
