@@ -272,12 +272,26 @@ func (s *sentence) Error() string { return s.words }
 
 func oneOfError(words []string) error { return &sentence{oneOf(words)} }
 
+// oldProtocols are those that Java still knows and neither Go nor a JDK of today speaks unless it is made to.
+var oldProtocols = []string{"TLSv1.1", "TLSv1", "SSLv3", "SSLv2Hello"}
+
 func setTLSVersions(d *portProperties, value string) error {
-	names := splitList(value)
-	for _, name := range names {
-		if javaProtocols[name] == 0 {
+	var names, old []string
+	for _, name := range splitList(value) {
+		switch {
+		case javaProtocols[name] != 0:
+			names = append(names, name)
+		case slices.Contains(oldProtocols, name):
+			old = append(old, name)
+		default:
 			return &sentence{"a list of TLSv1.2 and TLSv1.3"}
 		}
+	}
+	switch {
+	case len(old) > 0 && len(names) == 0:
+		return &sentence{"a list with TLSv1.2 or TLSv1.3 in it; older ones are not spoken here"}
+	case len(old) > 0:
+		d.warn(d.given["ssl.enabled.protocols"], "these are not spoken here and are left out: %s", strings.Join(old, ", "))
 	}
 	d.security.tlsVersions = names
 	return nil

@@ -238,11 +238,24 @@ func TestTLSAndSASLThatCannotBeAreProblems(t *testing.T) {
 		{append(oauth, "sasl.oauthbearer.token.endpoint.url=file:///t", password), "'sasl.jaas.config': its login module must be org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"},
 		{append(oauth, "sasl.oauthbearer.token.endpoint.url=file:///t", "sasl.login.callback.handler.class=x.Y"), "'sasl.login.callback.handler.class': it is 'x.Y', but must be"},
 		{[]string{"security.protocol=SASL_SSL", "sasl.mechanism=AWS_MSK_IAM"}, "'sasl.mechanism': there are no AWS credentials in the environment"},
+		{[]string{"security.protocol=SSL", "ssl.enabled.protocols=TLSv1.1,TLSv1"}, "'ssl.enabled.protocols': it is 'TLSv1.1,TLSv1', but must be a list with TLSv1.2 or TLSv1.3 in it"},
 		{[]string{"ssl.engine.factory.class=x.Y"}, "'ssl.engine.factory.class': no Java code runs here"},
 	} {
 		_, problems := judge(consumers, test.lines...)
 		if len(problems) != 1 || !strings.Contains(problems[0], test.want) {
 			t.Errorf("%q: %q", test.lines, problems)
+		}
+	}
+}
+
+func TestAnOldProtocolOrASuiteThatCannotBeHadIsLeftOutWithAWarning(t *testing.T) {
+	for line, want := range map[string]string{
+		"ssl.enabled.protocols=TLSv1.1,TLSv1.2":                                                       "these are not spoken here and are left out: TLSv1.1",
+		"ssl.cipher.suites=TLS_DHE_RSA_WITH_AES_256_GCM_SHA384,TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384": "these suites cannot be had here and are left out: TLS_DHE_RSA_WITH_AES_256_GCM_SHA384",
+	} {
+		warnings, problems := judge(consumers, "security.protocol=SSL", line)
+		if len(problems) > 0 || len(warnings) != 1 || !strings.Contains(warnings[0], want) {
+			t.Errorf("%s: %q, %q", line, warnings, problems)
 		}
 	}
 }

@@ -39,6 +39,7 @@ func (w *world) sidecar(address string, env ...string) *sidecar {
 		"FLOW_RECONNECT_MAX_BACKOFF=2s",
 	}, env...)
 	s.proc = run(w.t, w.dir, name, append(w.env, env...), "", sidecarBinary)
+	w.t.Cleanup(func() { noSecrets(w.t, s) })
 	return s
 }
 
