@@ -36,6 +36,7 @@ func TestAProviderGivesAValueOrAProblemThatNamesTheReferenceAndNotTheValue(t *te
 		{"FileConfigProvider", "${p:/mnt/a.properties:bad}", "", 0, "it is a value not shown here, but must be a whole number"},
 		{"FileConfigProvider", "${p:/mnt/a.properties:size}", "allowed.paths=/etc,/mnt/", 7, ""},
 		{"FileConfigProvider", "${p:/mnt/../mnt/a.properties:size}", "allowed.paths=/etc", 0, "'${p:/mnt/../mnt/a.properties:size}' cannot be resolved: '/mnt/../mnt/a.properties' is in none of"},
+		{"FileConfigProvider", "${p:/mnt/dir/../a.properties:size}", "allowed.paths=/mnt/dir", 0, "'${p:/mnt/dir/../a.properties:size}' cannot be resolved: '/mnt/dir/../a.properties' is in none of"},
 		{"DirectoryConfigProvider", "${p:/mnt/dir:size}", "", 8, ""},
 		{"DirectoryConfigProvider", "${p:/mnt/dir:../../etc/size}", "", 0, "'${p:/mnt/dir:../../etc/size}' cannot be resolved: the key must be the name of a file"},
 		{"EnvVarConfigProvider", "${p:SIZE}", "", 10, ""},
