@@ -378,15 +378,20 @@ func (a *assignment) checkPosition(p kgo.FetchTopicPartition) error {
 		return fmt.Errorf("partition %d: offset %d was read where %d was due", a.partition, first, a.position)
 	case p.LogStartOffset > a.position:
 		// Retention was faster than reading. Kafka says nothing of it: the next fetch begins at the log's start.
-		a.history.removed += min(first, p.LogStartOffset) - a.position
-		a.inlet.log.Error("records were removed by retention before they were read", "partition", a.partition,
-			"offset", a.position, "resumed_at", first, "removed", min(first, p.LogStartOffset)-a.position)
+		a.tellRemoved(a.inlet.log, a.position, first, min(first, p.LogStartOffset)-a.position)
 	case a.resumeAt >= 0 && first > a.resumeAt:
 		return fmt.Errorf("partition %d: after a rewind to %d reading went on at %d, before it had at %d", a.partition, a.base, first, a.resumeAt)
 	}
 	a.resumeAt = -1
 	a.position = p.Records[len(p.Records)-1].Offset + 1
 	return nil
+}
+
+// tellRemoved counts and tells the records that are gone: removed of them from offset on; reading goes on at resumedAt.
+func (a *assignment) tellRemoved(log *slog.Logger, offset, resumedAt, removed int64) {
+	a.history.removed += removed
+	log.Error("records were removed by retention before they were read", "partition", a.partition,
+		"offset", offset, "resumed_at", resumedAt, "removed", removed)
 }
 
 // resumeBelowLowMark fetches a paused partition again once half of its share is free. mu is held.

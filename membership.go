@@ -56,10 +56,7 @@ func (in *inlet) join(ctx context.Context) (*membership, error) {
 		kgo.OnPartitionsAssigned(m.assigned), kgo.OnPartitionsRevoked(m.revoked), kgo.OnPartitionsLost(m.lost),
 		kgo.AdjustFetchOffsetsFn(m.startOffsets), kgo.WithHooks(in.java),
 	)
-	in.mu.Lock()
-	dynamic := in.dynamic
-	in.mu.Unlock()
-	if id := in.identity; id != "" && !dynamic {
+	if id := in.identity; id != "" && !in.isDynamic() {
 		m.static = id
 		opts = append(opts, kgo.InstanceID(id))
 	}

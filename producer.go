@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -59,10 +60,7 @@ type producer struct {
 // known; ctx ends the asking.
 func (o *outlet) open(ctx context.Context, background *sync.WaitGroup, writes mailbox[*batch]) (*producer, error) {
 	p := &producer{outlet: o}
-	p.maxBatch.Store(max(o.cfg.Producer.MaxRequestSize, defaultMaxMessageBytes))
-	if size := o.cfg.Producer.MaxRequestSize; size > 0 {
-		p.maxBatch.Store(size)
-	}
+	p.maxBatch.Store(cmp.Or(o.cfg.Producer.MaxRequestSize, defaultMaxMessageBytes))
 	p.conns = newConnections(o.network, o.cfg.Producer.Connection, o.troubles)
 	opts := append(clientOptions(&o.cfg.PortConfig, o.cfg.Producer.Connection, p.conns, o.log), o.cfg.Producer.Options...)
 	opts = append(opts, kgo.DefaultProduceTopic(o.cfg.Topic), kgo.AllowIdempotentProduceCancellation(), kgo.WithHooks(&producerHook{o.java, o.stats}), kgo.ProducerBatchMaxBytesFn(func(string) int32 { return p.maxBatch.Load() }))
@@ -192,48 +190,35 @@ func (c *conversation) write(ctx context.Context, b *batch) {
 	}
 	b.unconfirmed.Store(int64(len(b.emits)) + 1) // one for the loop below, so that an early confirmation cannot end it
 	records := make([]kgo.Record, len(b.emits))
-	var to *outlet
+	var to *producer
 	var confirm func(*kgo.Record, error)
 	for i, e := range b.emits {
 		if b.failed.Load() != nil {
 			b.unconfirmed.Add(int64(i - len(b.emits))) // nothing more of the partition is sent
 			break
 		}
-		if e.outlet != to {
-			to = e.outlet
-			confirm = c.confirmer(b, to)
+		if p := c.producers[e.outlet.cfg.Name]; p != to {
+			to, confirm = p, c.confirmer(b, p)
 		}
-		c.producers[e.outlet.cfg.Name].send(ctx, &records[i], e.record, confirm)
+		to.send(ctx, &records[i], e.record, confirm)
 	}
 	c.countDown(b)
 }
 
-// confirmer takes the broker's answers to records of b for one outlet.
-func (c *conversation) confirmer(b *batch, to *outlet) func(*kgo.Record, error) {
+// confirmer takes the broker's answers to the records of b that go through p.
+func (c *conversation) confirmer(b *batch, p *producer) func(*kgo.Record, error) {
 	return func(r *kgo.Record, err error) {
 		if err != nil {
-			to.java.failures.Add(1)
-		}
-		c.confirm(b, r, err)
-	}
-}
-
-// confirm takes the broker's answer to one record.
-func (c *conversation) confirm(b *batch, r *kgo.Record, err error) {
-	if err != nil {
-		for _, p := range c.producers {
-			if p.outlet.cfg.Topic != r.Topic {
-				continue
-			}
+			p.outlet.java.failures.Add(1)
 			p.outlet.troubles.refused(err, "WRITE", topicName(r.Topic))
 			if errors.Is(err, kerr.MessageTooLarge) && !p.known.Load() {
 				p.outlet.refused.Store(true)
 			}
+			err = fmt.Errorf("write to topic '%s' refused for %s: %w", r.Topic, b, err)
+			b.failed.CompareAndSwap(nil, &err)
 		}
-		err = fmt.Errorf("write to topic '%s' refused for %s: %w", r.Topic, b, err)
-		b.failed.CompareAndSwap(nil, &err)
+		c.countDown(b)
 	}
-	c.countDown(b)
 }
 
 func (c *conversation) countDown(b *batch) {
@@ -245,8 +230,8 @@ func (c *conversation) countDown(b *batch) {
 // written ends a batch's writing: every record was answered. A crash here leaves confirmed emits without a commit; the
 // batch comes again. It runs on a client's goroutine and does not block.
 func (c *conversation) written(b *batch) {
+	c.releaseEmits(b)
 	if refused := b.failed.Load(); refused != nil {
-		c.releaseEmits(b)
 		if b.abandoned.Load() {
 			return
 		}
@@ -258,7 +243,6 @@ func (c *conversation) written(b *batch) {
 		b.assignment.inlet.writeFailed(b)
 		return
 	}
-	c.releaseEmits(b)
 	b.assignment.inlet.confirmed(c, b)
 }
 

@@ -89,15 +89,14 @@ func (m *membership) startOffsets(ctx context.Context, offsets map[string]map[in
 
 // beginAtCommit begins at the group's commit, and says loudly when what it points at is gone. The inlet's mu is held.
 func (m *membership) beginAtCommit(a *assignment, committed int64) {
-	log := m.inlet.log.With("partition", a.partition, "committed", committed)
+	log := m.inlet.log.With("committed", committed)
 	a.history.committed = committed
 	switch {
 	case a.logStart > committed:
-		a.history.removed += a.logStart - committed
-		log.Error("records were removed by retention before they were read", "offset", committed, "resumed_at", a.logStart, "removed", a.logStart-committed)
+		a.tellRemoved(log, committed, a.logStart, a.logStart-committed)
 		a.beginAt(a.logStart)
 	case a.logEnd >= 0 && a.logEnd < committed:
-		log.Error("the committed offset is past the log's end: the topic was truncated or created anew; reading starts as for a new topic", "offset", max(0, a.logStart), "log_end", a.logEnd)
+		log.Error("the committed offset is past the log's end: the topic was truncated or created anew; reading starts as for a new topic", "partition", a.partition, "offset", max(0, a.logStart), "log_end", a.logEnd)
 		a.beginAt(max(0, a.logStart))
 		a.commitBase = true // the old commit is above everything that will be read
 	default:

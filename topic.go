@@ -25,7 +25,10 @@ func (m *membership) watchTopic(ctx context.Context) {
 	missing := false
 	for {
 		interval := topicInterval
-		details, err := m.topicDetail(ctx, admin)
+		details, err := describeTopic(ctx, admin, in.cfg.Topic)
+		if err == nil {
+			err = details.Err
+		}
 		switch {
 		case ctx.Err() != nil:
 			return
@@ -75,16 +78,13 @@ func mayNot(details kadm.TopicDetail, operation kadm.ACLOperation) bool {
 	return len(details.AuthorizedOperations) > 0 && !slices.Contains(details.AuthorizedOperations, operation)
 }
 
-// topicDetail asks the brokers for the inlet's topic.
-func (m *membership) topicDetail(ctx context.Context, admin *kadm.Client) (kadm.TopicDetail, error) {
+// describeTopic asks the brokers for a topic and what may be done with it. The error is of a request that was not answered;
+// what a broker says is wrong with the topic is in the answer's Err.
+func describeTopic(ctx context.Context, admin *kadm.Client, topic string) (kadm.TopicDetail, error) {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
-	details, err := admin.ListTopics(kadm.WithAuthorizedOps(ctx), m.inlet.cfg.Topic)
-	if err != nil {
-		return kadm.TopicDetail{}, err
-	}
-	detail := details[m.inlet.cfg.Topic]
-	return detail, detail.Err
+	details, err := admin.ListTopics(kadm.WithAuthorizedOps(ctx), topic)
+	return details[topic], err
 }
 
 // readLogEnds refreshes where each held partition's log begins and ends.
@@ -103,7 +103,7 @@ func (m *membership) readLogEnds(ctx context.Context, admin *kadm.Client) {
 	now := time.Now()
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	in.endsRead = time.Now()
+	in.endsRead = now
 	for p, a := range in.held {
 		before := a.logStart
 		if start, ok := starts.Lookup(in.cfg.Topic, p); ok && start.Err == nil {
@@ -126,8 +126,7 @@ func (a *assignment) passEmptyLog() {
 	if a.position < 0 || a.position >= a.logStart || len(a.queue) > 0 || a.outstanding() || a.committing || in.conversation == nil {
 		return
 	}
-	in.log.Error("records were removed by retention before they were read", "partition", a.partition,
-		"offset", a.position, "resumed_at", a.logStart, "removed", a.logStart-a.position)
+	a.tellRemoved(in.log, a.position, a.logStart, a.logStart-a.position)
 	a.beginAt(a.logStart)
 	a.resumeAt, a.suspect = -1, nil
 	a.release()
@@ -173,13 +172,10 @@ func (in *inlet) topicCreatedAnew() {
 func (o *outlet) watch(ctx context.Context, client *kgo.Client) {
 	admin := kadm.NewClient(client)
 	for {
-		asking, cancel := context.WithTimeout(ctx, 10*time.Second)
-		details, err := admin.ListTopics(kadm.WithAuthorizedOps(asking), o.cfg.Topic)
-		cancel()
+		detail, err := describeTopic(ctx, admin, o.cfg.Topic)
 		if ctx.Err() != nil {
 			return
 		}
-		detail := details[o.cfg.Topic]
 		allowed := false
 		switch {
 		case err != nil: // told by the connections
