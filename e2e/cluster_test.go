@@ -20,6 +20,7 @@ import (
 type cluster struct {
 	*testkit.Kafka
 	brokers []*broker
+	doors   []*door // one before each broker, when it was booted with them
 }
 
 type broker struct {
@@ -33,7 +34,7 @@ type broker struct {
 // newCluster boots a cluster that ends with the test.
 func newCluster(t *testing.T, n int, properties ...string) *cluster {
 	t.Helper()
-	c, err := boot(t.TempDir(), n, properties...)
+	c, err := bootWith(t.TempDir(), n, beside{doors: n > 1}, properties...)
 	t.Cleanup(func() {
 		for i, b := range c.brokers {
 			if t.Failed() && b.proc != nil {
@@ -59,10 +60,11 @@ type listener struct {
 	port           int
 }
 
-// beside is what a cluster of one broker may have besides.
+// beside is what a cluster may have besides.
 type beside struct {
-	listeners []listener
-	jvm       []string // options of Java
+	listeners []listener // of a cluster of one broker
+	jvm       []string   // options of Java
+	doors     bool       // a door before each broker, which it advertises to whoever came through one
 }
 
 func bootWith(dir string, n int, more beside, properties ...string) (*cluster, error) {
@@ -82,14 +84,25 @@ func bootWith(dir string, n int, more beside, properties ...string) (*cluster, e
 		c.Seeds = append(c.Seeds, fmt.Sprintf("127.0.0.1:%d", b.port))
 	}
 	for i, b := range c.brokers {
+		listens, advertises := names, names
+		if more.doors {
+			inside := fmt.Sprintf("127.0.0.1:%d", freePort())
+			d, err := newDoor(inside)
+			if err != nil {
+				return c, err
+			}
+			c.doors = append(c.doors, d)
+			listens += ",DOOR://" + inside
+			advertises += fmt.Sprintf(",DOOR://127.0.0.1:%d", d.port())
+		}
 		if err := b.format(append([]string{
 			"process.roles=broker,controller",
 			fmt.Sprintf("node.id=%d", i+1),
 			"controller.quorum.voters=" + strings.Join(voters, ","),
-			fmt.Sprintf("listeners=PLAINTEXT://127.0.0.1:%d,CONTROLLER://127.0.0.1:%d%s", b.port, controllers[i], names),
-			fmt.Sprintf("advertised.listeners=PLAINTEXT://127.0.0.1:%d%s", b.port, names),
+			fmt.Sprintf("listeners=PLAINTEXT://127.0.0.1:%d,CONTROLLER://127.0.0.1:%d%s", b.port, controllers[i], listens),
+			fmt.Sprintf("advertised.listeners=PLAINTEXT://127.0.0.1:%d%s", b.port, advertises),
 			"controller.listener.names=CONTROLLER",
-			"listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT" + protocols,
+			"listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,DOOR:PLAINTEXT" + protocols,
 			"log.dirs=" + filepath.Join(b.dir, "data"),
 			fmt.Sprintf("offsets.topic.replication.factor=%d", n),
 			"offsets.topic.num.partitions=4",
@@ -124,9 +137,20 @@ func (c *cluster) kill() {
 			b.proc.kill()
 		}
 	}
+	for _, d := range c.doors {
+		d.close()
+	}
 }
 
 func (c *cluster) servers() string { return strings.Join(c.Seeds, ",") }
+
+func (c *cluster) doorServers() string {
+	var servers []string
+	for _, d := range c.doors {
+		servers = append(servers, fmt.Sprintf("127.0.0.1:%d", d.port()))
+	}
+	return strings.Join(servers, ",")
+}
 
 func (b *broker) properties() string { return filepath.Join(b.dir, "server.properties") }
 

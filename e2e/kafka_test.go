@@ -270,13 +270,15 @@ func TestAFailedBatchOfOnePartitionLeavesTheOthersAlone(t *testing.T) {
 	w.judge(to("out").expect, func(h *testkit.History) { h.Processes = []*testkit.Process{p} })
 }
 
+// misdeeds are those that a process may commit and lose nothing by.
+var misdeeds = map[string]testkit.Misdeed{
+	"a Fail": testkit.FailBatch, "an unbound outlet": testkit.EmitToUnbound, "an emit after the ack": testkit.EmitAfterAck,
+	"an ack twice": testkit.AckTwice, "an unknown ack": testkit.AckUnknown, "an oversized emit": testkit.EmitOversized,
+	"an empty message": testkit.SayNothing, "its side closed": testkit.CloseSide, "a cut connection": testkit.DropConnection,
+	"GOAWAY": testkit.SendGoAway, "an answer to the previous conversation": testkit.AnswerPrevious, "death after the emits": testkit.DieAfterEmits,
+}
+
 func TestEachMisdeedOfTheProcessIsSurvivedAndLosesNothing(t *testing.T) {
-	misdeeds := map[string]testkit.Misdeed{
-		"a Fail": testkit.FailBatch, "an unbound outlet": testkit.EmitToUnbound, "an emit after the ack": testkit.EmitAfterAck,
-		"an ack twice": testkit.AckTwice, "an unknown ack": testkit.AckUnknown, "an oversized emit": testkit.EmitOversized,
-		"an empty message": testkit.SayNothing, "its side closed": testkit.CloseSide, "a cut connection": testkit.DropConnection,
-		"GOAWAY": testkit.SendGoAway, "an answer to the previous conversation": testkit.AnswerPrevious, "death after the emits": testkit.DieAfterEmits,
-	}
 	t.Parallel()
 	spec := testkit.Spec("crooked", testkit.Ports("in"), testkit.Ports("left", "right"))
 	for name, misdeed := range misdeeds {

@@ -87,7 +87,7 @@ func TestAnAckBeforeItsEmitsIsFoundAndWhatItCostIsTold(t *testing.T) {
 		if told(in) {
 			return nil
 		}
-		return expectSplit(in)
+		return split.expect(in)
 	}
 	w.judge(expect, func(h *testkit.History) { h.Complete = false })
 	committed, err := w.committed()
@@ -108,7 +108,7 @@ func TestAnEmptyKeyOfTheProcessIsAnEmptyKeyInTheTopic(t *testing.T) {
 	w.allCommitted(time.Minute)
 	s.terminated(15 * time.Second)
 	w.judge(func(in *kgo.Record) []testkit.Emit {
-		emits := expectSplit(in)
+		emits := split.expect(in)
 		for i := range emits {
 			if emits[i].Key == nil {
 				emits[i].Key = []byte{}
@@ -116,7 +116,7 @@ func TestAnEmptyKeyOfTheProcessIsAnEmptyKeyInTheTopic(t *testing.T) {
 		}
 		return emits
 	}, func(h *testkit.History) { h.NoRepeats = true })
-	if report := w.report(expectSplit, nil); report.ByRule()[testkit.Bytes] == 0 {
+	if report := w.report(split.expect, nil); report.ByRule()[testkit.Bytes] == 0 {
 		t.Errorf("that the process broke the rule is not seen: %s", report)
 	}
 }

@@ -42,10 +42,19 @@ type Fault struct {
 
 // Inject adds a fault. Of several whose occasion it is, the one that was injected first wins. remove takes it away again.
 func (p *Process) Inject(f Fault) (remove func()) {
+	return p.inject(f, func(faults []*Fault, f *Fault) []*Fault { return append(faults, f) })
+}
+
+// InjectFirst is Inject of a fault that wins over those that are there.
+func (p *Process) InjectFirst(f Fault) (remove func()) {
+	return p.inject(f, func(faults []*Fault, f *Fault) []*Fault { return append([]*Fault{f}, faults...) })
+}
+
+func (p *Process) inject(f Fault, into func([]*Fault, *Fault) []*Fault) (remove func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	fault := &f
-	p.faults = append(p.faults, fault)
+	p.faults = into(p.faults, fault)
 	return func() {
 		p.mu.Lock()
 		defer p.mu.Unlock()
