@@ -28,6 +28,7 @@ type Config struct {
 	KubernetesPort      string
 	LogFormat           string // "text" or "json"
 	LogLevel            slog.Level
+	Variables           []VariableValue // what all of the above was read from
 
 	Pipeline   string
 	Streamlet  string         // its place in the pipeline, as streamlet.conf names it

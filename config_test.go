@@ -105,7 +105,7 @@ func TestFileAsPeopleWriteItIsReadWithItsDefaults(t *testing.T) {
 		t.Errorf("outlets %+v", outlets)
 	}
 	rest := *cfg
-	rest.Spec, rest.Inlets, rest.Outlets = nil, nil, nil
+	rest.Spec, rest.Inlets, rest.Outlets, rest.Variables = nil, nil, nil, nil
 	if want := (Config{
 		ProcessAddress: "127.0.0.1:9010", ConfigDir: "/etc/flow/config", StateDir: "/tmp/flow", MetricsPort: 2050, DiscoveryTimeout: time.Minute, StallWarningAfter: 5 * time.Minute,
 		ReconnectMaxBackoff: 30 * time.Second, MaxEmitBytes: 64 << 20, LogFormat: "text", LogLevel: slog.LevelInfo,
@@ -135,10 +135,10 @@ func TestFileAsAnOperatorRendersItMeansTheSame(t *testing.T) {
 	for _, outlet := range []OutletConfig{byHand.Outlets[1], rendered.Outlets[1]} {
 		wantOption(t, client(t, outlet.Producer.Connection, outlet.Producer.Options), "ProducerLinger", 4*time.Millisecond)
 	}
-	for _, cfg := range []*Config{byHand, rendered} { // options are functions, which no two are equal of
-		cfg.Inlets[0].Consumer.Options, cfg.Inlets[0].Consumer.Connection.Options = nil, nil
+	for _, cfg := range []*Config{byHand, rendered} { // options are functions, which no two are equal of, and places differ
+		cfg.Inlets[0].Consumer.Options, cfg.Inlets[0].Consumer.Connection.Options, cfg.Inlets[0].Consumer.Connection.Properties = nil, nil, nil
 		for i := range cfg.Outlets {
-			cfg.Outlets[i].Producer.Options, cfg.Outlets[i].Producer.Connection.Options = nil, nil
+			cfg.Outlets[i].Producer.Options, cfg.Outlets[i].Producer.Connection.Options, cfg.Outlets[i].Producer.Connection.Properties = nil, nil, nil
 		}
 	}
 	if !reflect.DeepEqual(byHand.Inlets, rendered.Inlets) || !reflect.DeepEqual(byHand.Outlets, rendered.Outlets) {

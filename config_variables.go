@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -15,6 +16,13 @@ import (
 type variable struct {
 	name, byDefault, meaning string
 	set                      func(cfg *Config, text string) error // the error ends the sentence "it must be"
+}
+
+// VariableValue is a variable's value, for a person to read.
+type VariableValue struct {
+	Name  string `json:"name"`
+	Value string `json:"value"`
+	From  string `json:"from"` // default, environment or argument
 }
 
 // argument is what v is called behind -D.
@@ -49,8 +57,14 @@ func variables() []variable {
 func usage() string {
 	var text strings.Builder
 	text.WriteString(`usage: ankka-flow-sidecar [-Dname=value ...]
+       ankka-flow-sidecar check [-kafka] [-process] [-json] [-Dname=value ...]
+       ankka-flow-sidecar --version | --help
 
 Runs beside a streamlet's process and owns everything Kafka for it.
+
+check reads what start-up reads, tells every problem and what would run, and starts nothing. With -kafka it also asks
+the brokers, and changes nothing there; with -process it asks the process what it is. -json writes one JSON document.
+It exits with 0, with 1 for a problem with Kafka or the process, or with 2 for one of the configuration.
 
 Each environment variable below can also be given as an argument, which then counts: FLOW_PROCESS_ADDRESS as
 -Dflow.process.address=host:port. An empty one counts as not set. Durations and sizes are HOCON's: 500ms, 30s, 5m, 64 MiB.
@@ -77,20 +91,23 @@ func (r *configReader) readVariables(args []string, lookupEnv func(string) (stri
 				r.problem("%s: its default must be %v", v.name, err) // a mistake in the table, which every test would see
 			}
 		}
-		name, text := "-D"+v.argument(), strings.TrimSpace(given[v.argument()])
+		name, text, from := "-D"+v.argument(), strings.TrimSpace(given[v.argument()]), "argument"
 		if text == "" {
 			fromEnv, _ := lookupEnv(v.name)
-			name, text = v.name, strings.TrimSpace(fromEnv)
+			name, text, from = v.name, strings.TrimSpace(fromEnv), "environment"
 		}
+		if text == "" {
+			from = "default"
+		}
+		r.cfg.Variables = append(r.cfg.Variables, VariableValue{v.name, cmp.Or(text, v.byDefault), from})
 		if text != "" {
 			if err := v.set(r.cfg, text); err != nil {
 				r.problem("%s is %s, but must be %v", name, quote(text), err)
 			}
 		}
 	}
-	const largestEmit = 4 << 20 // protocol: "The conversation", 1
-	if r.cfg.MaxEmitBytes < largestEmit {
-		r.warn("FLOW_MAX_EMIT_BYTES is %d bytes, less than the %d that one emit may have: a batch with a larger one always fails", r.cfg.MaxEmitBytes, largestEmit)
+	if r.cfg.MaxEmitBytes < maxMessageBytes {
+		r.warn("FLOW_MAX_EMIT_BYTES is %d bytes, less than the %d that one emit may have: a batch with a larger one always fails", r.cfg.MaxEmitBytes, maxMessageBytes)
 	}
 }
 
@@ -106,7 +123,7 @@ func (r *configReader) readArguments(args []string, known []variable) map[string
 		property, isProperty := strings.CutPrefix(name, "-D")
 		switch {
 		case !isProperty:
-			r.problem("argument %s is unknown; there are -Dname=value, --help and --version", quote(name))
+			r.problem("argument %s is unknown; there are -Dname=value, --help, --version and the command check", quote(name))
 		case !slices.Contains(names, property) && strings.HasPrefix(property, "flow."):
 			r.problem("argument %s is unknown%s", quote(name), suggest(property, names))
 		case !slices.Contains(names, property):

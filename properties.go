@@ -6,6 +6,7 @@ import (
 	"math"
 	"net"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -26,6 +27,8 @@ type Connection struct {
 	MechanismName string // empty without SASL
 	// DialTimeout bounds one attempt to connect. It is for the dialer: kgo's own option has no effect beside one.
 	DialTimeout time.Duration
+	// Properties are those of the whole client, for a person to read.
+	Properties []EffectiveProperty
 	// CertificateExpires is when the client certificate in use expires; nil, or zero, without one. A scrape calls it.
 	CertificateExpires func() time.Time
 }
@@ -134,7 +137,8 @@ type portProperties struct {
 	outside            outside
 	names              []string // of those given, in their order
 	given              map[string]property
-	failed             map[string]bool // properties whose values could not be read; they have their defaults
+	failed             map[string]bool   // properties whose values could not be read; they have their defaults
+	instead            map[string]string // values that hold in the place of those given or by default
 	warnings, problems []string
 
 	propertyValues
@@ -142,7 +146,7 @@ type portProperties struct {
 
 // read finds the row of each property and follows it.
 func (d *portProperties) read(layers [][]property) {
-	d.given, d.failed = map[string]property{}, map[string]bool{}
+	d.given, d.failed, d.instead = map[string]property{}, map[string]bool{}, map[string]string{}
 	for _, property := range slices.Concat(layers...) {
 		if _, again := d.given[property.name]; !again {
 			d.names = append(d.names, property.name)
@@ -269,7 +273,7 @@ const revokeWork = 3 * time.Second
 // checkConsumer checks what several properties say together.
 func (d *portProperties) checkConsumer() {
 	if d.groupProtocol == "consumer" {
-		for _, name := range []string{"session.timeout.ms", "heartbeat.interval.ms", "partition.assignment.strategy"} {
+		for _, name := range brokersDecide {
 			if given, ok := d.given[name]; ok { // the Java consumer refuses it too
 				d.problem(given, "it cannot be set with group.protocol=consumer, where the broker decides it; remove one of the two")
 			}
@@ -307,6 +311,7 @@ func (d *portProperties) checkProducer() {
 		} else { // the Java producer raises it too
 			d.warn(d.either("request.timeout.ms", "linger.ms"), "delivery.timeout.ms is raised from %d to %d, since it must be at least %s", d.deliveryTimeout.Milliseconds(), least.Milliseconds(), sum)
 			d.deliveryTimeout = least
+			d.instead["delivery.timeout.ms"] = strconv.FormatInt(least.Milliseconds(), 10)
 		}
 	}
 	if given, ok := d.given["enable.idempotence"]; ok && strings.EqualFold(strings.TrimSpace(given.value), "true") { // the Java producer refuses these too
@@ -326,6 +331,7 @@ func (d *portProperties) checkProducer() {
 			"a broker that fails loses records for good; set acks=all", d.acks)
 		if d.maxInFlight > 1 {
 			d.warn(inFlight, "it is %d, but works as 1 with acks=%s: more could not be kept in order", d.maxInFlight, d.acks)
+			d.instead["max.in.flight.requests.per.connection"] = "1"
 		}
 	}
 }
@@ -342,21 +348,25 @@ func (d *portProperties) connection(requestOverhead time.Duration) Connection {
 	if !d.pushMetrics {
 		options = append(options, kgo.DisableClientMetrics())
 	}
-	connection := Connection{Options: options, DialTimeout: d.connectTimeout}
+	connection := Connection{Options: options, DialTimeout: d.connectTimeout, Properties: d.effective()}
 	d.secureConnection(&connection)
 	return connection
 }
 
 func (d *portProperties) consumer() ConsumerSettings {
+	if _, given := d.given["fetch.max.bytes"]; !given && d.maxPartitionFetch > d.fetchMaxBytes { // a partition may have what its own property asks for
+		d.fetchMaxBytes = d.maxPartitionFetch
+		d.instead["fetch.max.bytes"] = strconv.Itoa(int(d.fetchMaxBytes))
+	}
+	if d.maxPartitionFetch > d.fetchMaxBytes { // as kgo does
+		d.maxPartitionFetch = d.fetchMaxBytes
+		d.instead["max.partition.fetch.bytes"] = strconv.Itoa(int(d.maxPartitionFetch))
+	}
 	connection := d.connection(d.requestTimeout)
 	connection.Options = append(connection.Options,
 		kgo.RetryTimeoutFn(groupRetryTimeout(d.session, d.defaultAPITimeout)),
 		kgo.RequestRetries(math.MaxInt32), // time bounds them, as in Java
 	)
-	if _, given := d.given["fetch.max.bytes"]; !given { // a partition may have what its own property asks for
-		d.fetchMaxBytes = max(d.fetchMaxBytes, d.maxPartitionFetch)
-	}
-	d.maxPartitionFetch = min(d.maxPartitionFetch, d.fetchMaxBytes) // as kgo does
 	options := []kgo.Opt{
 		kgo.FetchMinBytes(d.fetchMinBytes),
 		kgo.FetchMaxBytes(d.fetchMaxBytes),

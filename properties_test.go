@@ -106,7 +106,7 @@ func TestConsumerWithoutPropertiesHasJavasDefaultsButForTheDocumentedOnes(t *tes
 	if join, commit := retry((*kmsg.JoinGroupRequest)(nil).Key()), retry((*kmsg.OffsetCommitRequest)(nil).Key()); join != 45*time.Second || commit != time.Minute {
 		t.Errorf("retries go on for %v and %v", join, commit)
 	}
-	settings.Connection.Options, settings.Options = nil, nil
+	settings.Connection.Options, settings.Connection.Properties, settings.Options = nil, nil, nil
 	want := ConsumerSettings{
 		Connection: Connection{Protocol: "PLAINTEXT", DialTimeout: 10 * time.Second}, OffsetReset: OffsetReset{Policy: "earliest"}, MaxPollRecords: 500, FetchMaxBytes: 4 << 20, MaxPartitionFetch: 1 << 20,
 		SessionTimeout: 45 * time.Second, RebalanceTimeout: 5 * time.Minute, DefaultAPITimeout: time.Minute,
@@ -129,7 +129,7 @@ func TestProducerWithoutPropertiesHasJavasDefaultsButForTheDocumentedOnes(t *tes
 	if wait := client.OptValue("RequestTimeoutOverhead").(time.Duration) + client.OptValue("ProduceRequestTimeout").(time.Duration); wait != 30*time.Second {
 		t.Errorf("a request has %v", wait)
 	}
-	settings.Connection.Options, settings.Options = nil, nil
+	settings.Connection.Options, settings.Connection.Properties, settings.Options = nil, nil, nil
 	if want := (ProducerSettings{Connection: Connection{Protocol: "PLAINTEXT", DialTimeout: 10 * time.Second}, DeliveryTimeout: 2 * time.Minute}); !reflect.DeepEqual(settings, want) {
 		t.Errorf("settings %+v", settings)
 	}

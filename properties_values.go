@@ -38,6 +38,7 @@ func numberProperty(name string, clients clientKinds, byDefault string, lowest, 
 		bounded := min(max(n, possible.least), possible.most)
 		if bounded != n {
 			d.warn(d.given[name], "it is %d, but works as %d, which is the limit here", n, bounded)
+			d.instead[name] = strconv.FormatInt(bounded, 10)
 		}
 		store(d, bounded)
 		return nil
@@ -220,6 +221,7 @@ func setConnectionIdle(d *portProperties, value string) error {
 	}
 	if bounded != n {
 		d.warn(d.given["connections.max.idle.ms"], "it is %d, but works as %d, which is the limit here", n, bounded)
+		d.instead["connections.max.idle.ms"] = strconv.FormatInt(bounded, 10)
 	}
 	d.connectionIdle = time.Duration(bounded) * time.Millisecond
 	return nil
