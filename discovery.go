@@ -23,6 +23,7 @@ const (
 	firstDiscoveryWait   = 500 * time.Millisecond
 	longestDiscoveryWait = 10 * time.Second
 	reportErrorTimeout   = 5 * time.Second
+	lookElsewhereAt      = 3 // the attempt; a process that starts slowly is no mistake
 
 	// maxReceiveBytes is more than the protocol's 4 MiB, so that a message over the rule can still be read, and its batch
 	// named.
@@ -43,8 +44,9 @@ func (r *refusal) Error() string {
 // discover asks the process what it is, again and again, until it answers; nothing but an answer or ctx ends it. It returns
 // the connection that answered, which the caller owns and closes, or a *refusal, or ctx's error. restarted says that a
 // connection was refused or reset on the way, as it is while a process is being restarted. Each attempt has
-// cfg.DiscoveryTimeout, dials anew, logs one line and is told to attempted. (protocol: "Discovery")
-func discover(ctx context.Context, log *slog.Logger, cfg *Config, dial func(ctx context.Context, address string) (*grpc.ClientConn, error), attempted func(result string)) (conn *grpc.ClientConn, restarted bool, err error) {
+// cfg.DiscoveryTimeout, dials anew, logs one line and is told to attempted. A process that is not there at the third attempt
+// is looked for on the ports elsewhere, once. (protocol: "Discovery")
+func discover(ctx context.Context, log *slog.Logger, cfg *Config, elsewhere []int, dial func(ctx context.Context, address string) (*grpc.ClientConn, error), attempted func(result string)) (conn *grpc.ClientConn, restarted bool, err error) {
 	wait := firstDiscoveryWait
 	for attempt := 1; ; attempt++ {
 		conn, spec, err := askProcess(ctx, cfg, dial)
@@ -68,7 +70,13 @@ func discover(ctx context.Context, log *slog.Logger, cfg *Config, dial func(ctx 
 		}
 		restarted = restarted || connectionBroke(err)
 		attempted(discoveryNoAnswer)
-		log.Info("discovery: no answer yet", "cause", explainNoAnswer(err, cfg), "next_in", wait)
+		cause := explainNoAnswer(err, cfg)
+		if attempt == lookElsewhereAt && len(elsewhere) > 0 {
+			if found := findProcess(ctx, cfg, elsewhere, dial); found != "" {
+				cause = further(cause, found)
+			}
+		}
+		log.Info("discovery: no answer yet", "cause", cause, "next_in", wait)
 		select {
 		case <-time.After(wait):
 		case <-ctx.Done():

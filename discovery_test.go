@@ -37,7 +37,7 @@ func runDiscovery(ctx context.Context, network *pipeNet, deployed *flowv1.Spec) 
 	d := &discovery{}
 	network.start = time.Now()
 	cfg := &Config{ProcessAddress: processAddress, DiscoveryTimeout: time.Minute, Spec: deployed}
-	d.conn, d.restarted, d.err = discover(ctx, slog.New(slog.NewJSONHandler(&d.log, nil)), cfg, func(_ context.Context, address string) (*grpc.ClientConn, error) {
+	d.conn, d.restarted, d.err = discover(ctx, slog.New(slog.NewJSONHandler(&d.log, nil)), cfg, nil, func(_ context.Context, address string) (*grpc.ClientConn, error) {
 		return dialProcess(address, network.dial)
 	}, func(result string) { d.results = append(d.results, result) })
 	d.took = time.Since(network.start)

@@ -3,12 +3,15 @@
 package main
 
 import (
+	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"net"
+	"net/http"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -74,8 +77,12 @@ func run(ctx context.Context, w world) int {
 		return exitStopped
 	}
 	if slices.Contains(w.args, "--version") {
-		fmt.Fprintf(w.stdout, "ankka-flow-sidecar %s, protocol %s, %s\n", sidecarVersion(), protocolVersion, runtime.Version())
+		fmt.Fprintf(w.stdout, "ankka-flow-sidecar %s, commit %s, protocol %s, %s\n", sidecarVersion(), sidecarCommit(), protocolVersion, runtime.Version())
 		return exitStopped
+	}
+	if i := slices.Index(w.args, "check"); i >= 0 {
+		w.args = slices.Delete(slices.Clone(w.args), i, i+1)
+		return check(ctx, w)
 	}
 	cfg, warnings, problems := readConfig(w.args, w.lookupEnv, w.files.ReadFile)
 	log := newLog(w.stdout, cfg.LogFormat, cfg.LogLevel)
@@ -132,6 +139,7 @@ func serve(ctx context.Context, cfg *Config, w world, listener net.Listener, log
 	living.Go(func() { keepAlive(life, w.files, cfg.StateDir, log) })
 	living.Go(func() { serveMetrics(life, listener, newRegistry(s.metrics, inlets, outlets), log) })
 	living.Go(func() { watchStalls(life, log, cfg, inlets, newRecorder(cfg, w.files, w.network)) })
+	living.Go(func() { reportProgress(life, inlets) })
 	for _, in := range inlets {
 		joined.Go(func() { in.run(members) })
 	}
@@ -149,8 +157,9 @@ func serve(ctx context.Context, cfg *Config, w world, listener net.Listener, log
 func (s *sidecar) converseUntilStopped(ctx context.Context) int {
 	backoff, waited := firstBackoff, time.Duration(0)
 	restarted := false
+	elsewhere := usualPorts // until it has answered where it was to
 	for {
-		conn, away, err := discover(ctx, s.log, s.cfg, func(_ context.Context, address string) (*grpc.ClientConn, error) {
+		conn, away, err := discover(ctx, s.log, s.cfg, elsewhere, func(_ context.Context, address string) (*grpc.ClientConn, error) {
 			return dialProcess(address, s.network.dial)
 		}, s.metrics.discovered)
 		var refused *refusal
@@ -163,6 +172,7 @@ func (s *sidecar) converseUntilStopped(ctx context.Context) int {
 		case err != nil:
 			return exitStopped
 		}
+		elsewhere = nil
 		began := time.Now()
 		err = s.converse(ctx, conn, waited, restarted || away)
 		_ = conn.Close()
@@ -205,17 +215,37 @@ func claim(cfg *Config, w world) (net.Listener, []string) {
 	var problems []string
 	listener, err := w.network.listen("tcp", net.JoinHostPort("", strconv.Itoa(cfg.MetricsPort)))
 	if err != nil {
-		problems = append(problems, fmt.Sprintf("FLOW_METRICS_PORT: port %d cannot be served: %v; choose another or end who has it", cfg.MetricsPort, err))
+		problems = append(problems, portProblem(cfg.MetricsPort, err, servesMetrics(w.network, cfg.MetricsPort)))
 	}
-	for _, err := range []error{
-		w.files.MkdirAll(cfg.StateDir), w.files.Remove(filepath.Join(cfg.StateDir, "ready")), w.files.WriteFile(filepath.Join(cfg.StateDir, "alive"), nil),
-	} {
-		if err != nil {
-			problems = append(problems, fmt.Sprintf("FLOW_STATE_DIR: %s cannot be written: %v; it must be a directory that this user may write", cfg.StateDir, err))
-			break
-		}
+	if err := cmp.Or(w.files.MkdirAll(cfg.StateDir), w.files.Remove(filepath.Join(cfg.StateDir, "ready")), w.files.WriteFile(filepath.Join(cfg.StateDir, "alive"), nil)); err != nil {
+		problems = append(problems, stateDirProblem(cfg.StateDir, err))
 	}
 	return listener, problems
+}
+
+// portProblem says why the metrics port cannot be had, and what to do. ours says that a sidecar has it.
+func portProblem(port int, err error, ours bool) string {
+	if ours {
+		return fmt.Sprintf("FLOW_METRICS_PORT: port %d is taken by another ankka-flow-sidecar, which runs here already; end it, or give one of them another port", port)
+	}
+	return fmt.Sprintf("FLOW_METRICS_PORT: port %d cannot be served: %v; choose another or end who has it", port, err)
+}
+
+func stateDirProblem(dir string, err error) string {
+	return fmt.Sprintf("FLOW_STATE_DIR: %s cannot be written: %v; it must be a directory that this user may write", dir, err)
+}
+
+// servesMetrics says that a sidecar answers on a port of this host.
+func servesMetrics(network network, port int) bool {
+	client := http.Client{Timeout: time.Second, Transport: &http.Transport{DialContext: network.dial, DisableKeepAlives: true}}
+	answer, err := client.Get("http://" + net.JoinHostPort("127.0.0.1", strconv.Itoa(port)) + "/metrics")
+	if err != nil {
+		return false
+	}
+	defer answer.Body.Close()
+	const enough = 1 << 20
+	text, err := io.ReadAll(io.LimitReader(answer.Body, enough))
+	return err == nil && bytes.Contains(text, []byte("ankka_flow_sidecar_"))
 }
 
 func newLog(w io.Writer, format string, level slog.Level) *slog.Logger {

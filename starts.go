@@ -15,6 +15,21 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
+// listStarts asks where each partition of a topic begins and ends, and where one without a commit is to be read from. err is
+// that of the last. committed says that the log ends where a transaction is open.
+func listStarts(ctx context.Context, admin *kadm.Client, topic string, reset OffsetReset, committed bool) (logStarts, ends, resolved kadm.ListedOffsets, err error) {
+	logStarts, startErr := admin.ListStartOffsets(ctx, topic)
+	ends, endErr := listEnds(ctx, admin, topic, committed)
+	switch reset.Policy {
+	case "latest":
+		return logStarts, ends, ends, endErr
+	case "by_duration":
+		resolved, err = admin.ListOffsetsAfterMilli(ctx, time.Now().Add(-reset.Ago).UnixMilli(), topic)
+		return logStarts, ends, resolved, err
+	}
+	return logStarts, ends, logStarts, startErr
+}
+
 // startOffsets resolves where each newly assigned partition begins, and returns it. offsets hold the group's commits, or
 // -2 where it has none. kgo calls it with a context that ends with the group session.
 func (m *membership) startOffsets(ctx context.Context, offsets map[string]map[int32]kgo.Offset) (map[string]map[int32]kgo.Offset, error) {
@@ -24,18 +39,8 @@ func (m *membership) startOffsets(ctx context.Context, offsets map[string]map[in
 	client := m.client
 	in.mu.Unlock()
 	admin := kadm.NewClient(client)
-	logStarts, startErr := admin.ListStartOffsets(ctx, topic)
-	ends, endErr := m.listEnds(ctx, admin)
-	resolved := logStarts
-	var err error
-	switch reset := in.cfg.Consumer.OffsetReset; reset.Policy {
-	case "latest":
-		resolved, err = ends, endErr
-	case "by_duration":
-		resolved, err = admin.ListOffsetsAfterMilli(ctx, time.Now().Add(-reset.Ago).UnixMilli(), topic)
-	default:
-		err = startErr
-	}
+	reset := in.cfg.Consumer.OffsetReset
+	logStarts, ends, resolved, err := listStarts(ctx, admin, topic, reset, m.readsCommitted())
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	var told starts
@@ -58,11 +63,11 @@ func (m *membership) startOffsets(ctx context.Context, offsets map[string]map[in
 			continue
 		}
 		in.commitMissing(a)
-		policy := in.cfg.Consumer.OffsetReset.Policy
+		policy := reset.Policy
 		start, ok := resolved.Lookup(topic, p)
 		switch {
 		case policy == "none":
-			return nil, fmt.Errorf("partition %d has no committed offset and auto.offset.reset is none: commit one, or choose earliest or latest", p)
+			return nil, errors.New(noStart(p))
 		case ok && start.Err == nil && start.Offset >= 0:
 			a.beginAt(start.Offset)
 			// A crash before the first commit would resolve another start and skip what was read meanwhile.
@@ -85,6 +90,11 @@ func (m *membership) startOffsets(ctx context.Context, offsets map[string]map[in
 	m.joined()
 	m.requestCommit()
 	return offsets, nil
+}
+
+// noStart says that auto.offset.reset=none does not let a partition begin.
+func noStart(partition int32) string {
+	return fmt.Sprintf("partition %d has no committed offset and auto.offset.reset is none: commit one, or choose earliest or latest", partition)
 }
 
 // beginAtCommit begins at the group's commit, and says loudly when what it points at is gone. The inlet's mu is held.

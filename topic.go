@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -36,7 +37,11 @@ func (m *membership) watchTopic(ctx context.Context) {
 			interval = missingTopicInterval
 			in.ready.topic(in.cfg.Name, false)
 			if !missing {
-				in.log.Warn(fmt.Sprintf("inlet '%s': topic '%s' does not exist; not ready until it does", in.cfg.Name, in.cfg.Topic))
+				log := in.log
+				if near := nearest(in.cfg.Topic, topicNames(ctx, admin)); near != "" {
+					log = log.With("did_you_mean", near)
+				}
+				log.Warn(fmt.Sprintf("inlet '%s': topic '%s' does not exist; not ready until it does", in.cfg.Name, in.cfg.Topic))
 			}
 			missing = true
 		case in.troubles.refused(err, "DESCRIBE and READ", topicName(in.cfg.Topic)):
@@ -84,7 +89,21 @@ func describeTopic(ctx context.Context, admin *kadm.Client, topic string) (kadm.
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
 	details, err := admin.ListTopics(kadm.WithAuthorizedOps(ctx), topic)
+	if isUnauthorized(err) { // an answer about the topic, which kadm makes one about the request
+		return kadm.TopicDetail{Topic: topic, Err: err}, nil
+	}
 	return details[topic], err
+}
+
+// topicNames are the topics that this client may see; none when the brokers do not say.
+func topicNames(ctx context.Context, admin *kadm.Client) []string {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	topics, err := admin.ListTopics(ctx)
+	if err != nil {
+		return nil // it is for a word more
+	}
+	return topics.Names()
 }
 
 // readLogEnds refreshes where each held partition's log begins and ends.
@@ -96,7 +115,7 @@ func (m *membership) readLogEnds(ctx context.Context, admin *kadm.Client) {
 	if err != nil {
 		return
 	}
-	ends, err := m.listEnds(ctx, admin)
+	ends, err := listEnds(ctx, admin, in.cfg.Topic, m.readsCommitted())
 	if err != nil {
 		return
 	}
@@ -135,15 +154,19 @@ func (a *assignment) passEmptyLog() {
 
 // listEnds asks how far each partition's log can be read: for a consumer that reads committed transactions alone, up to the
 // first one that is open.
-func (m *membership) listEnds(ctx context.Context, admin *kadm.Client) (kadm.ListedOffsets, error) {
-	if m.readsCommitted() {
-		return admin.ListCommittedOffsets(ctx, m.inlet.cfg.Topic)
+func listEnds(ctx context.Context, admin *kadm.Client, topic string, committed bool) (kadm.ListedOffsets, error) {
+	if committed {
+		return admin.ListCommittedOffsets(ctx, topic)
 	}
-	return admin.ListEndOffsets(ctx, m.inlet.cfg.Topic)
+	return admin.ListEndOffsets(ctx, topic)
 }
 
 func (m *membership) readsCommitted() bool {
-	return m.client != nil && m.client.OptValue(kgo.FetchIsolationLevel) == kgo.ReadCommitted()
+	return m.client != nil && readsCommitted(m.client)
+}
+
+func readsCommitted(client *kgo.Client) bool {
+	return client.OptValue(kgo.FetchIsolationLevel) == kgo.ReadCommitted()
 }
 
 // lag is how many records of the partition are not yet written and confirmed, of those that are retained. mu is held.
@@ -171,6 +194,7 @@ func (in *inlet) topicCreatedAnew() {
 // which the outlet is not ready. That also an outlet that has nothing to write says.
 func (o *outlet) watch(ctx context.Context, client *kgo.Client) {
 	admin := kadm.NewClient(client)
+	var missing string // what is said of a topic that does not exist
 	for {
 		detail, err := describeTopic(ctx, admin, o.cfg.Topic)
 		if ctx.Err() != nil {
@@ -182,6 +206,12 @@ func (o *outlet) watch(ctx context.Context, client *kgo.Client) {
 		case o.troubles.refused(detail.Err, "DESCRIBE and WRITE", topicName(o.cfg.Topic)):
 		case mayNot(detail, kadm.OpWrite):
 			o.troubles.refused(kerr.TopicAuthorizationFailed, "WRITE", topicName(o.cfg.Topic))
+		case errors.Is(detail.Err, kerr.UnknownTopicOrPartition):
+			allowed = true // readiness asks for the inlets' topics (seeds: Probes); the first write to this one fails
+			if missing == "" {
+				missing = topicName(o.cfg.Topic) + " does not exist: what is emitted cannot be written until it does" + suggest(o.cfg.Topic, topicNames(ctx, admin))
+			}
+			o.troubles.tell(topicName(o.cfg.Topic), missing)
 		default:
 			allowed = true
 			o.troubles.over(topicName(o.cfg.Topic))

@@ -83,13 +83,19 @@ func (t *troubles) over(about string) {
 
 // refused tells of an answer that is about authorization, if it is one. operation is an ACL's.
 func (t *troubles) refused(err error, operation, about string) bool {
-	for _, e := range []*kerr.Error{kerr.TopicAuthorizationFailed, kerr.GroupAuthorizationFailed, kerr.ClusterAuthorizationFailed} {
-		if errors.Is(err, e) {
-			t.tell(about, fmt.Sprintf("the broker does not authorize %s on %s for this client; add an ACL for its principal", operation, about))
-			return true
-		}
+	if isUnauthorized(err) {
+		t.tell(about, unauthorized(operation, about))
+		return true
 	}
 	return false
+}
+
+func isUnauthorized(err error) bool {
+	return errors.Is(err, kerr.TopicAuthorizationFailed) || errors.Is(err, kerr.GroupAuthorizationFailed) || errors.Is(err, kerr.ClusterAuthorizationFailed)
+}
+
+func unauthorized(operation, about string) string {
+	return fmt.Sprintf("the broker does not authorize %s on %s for this client; add an ACL for its principal", operation, about)
 }
 
 // clientTroubles hears of the connections of one client.

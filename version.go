@@ -8,6 +8,9 @@ const protocolVersion = "1.0"
 // version is the sidecar's own, stamped by the build with -ldflags "-X main.version=…".
 var version = "dev"
 
+// commit is what the build was made of, stamped with -ldflags "-X main.commit=…".
+var commit = ""
+
 // sidecarVersion is the stamped version, else the one that the go command recorded for an installed module.
 func sidecarVersion() string {
 	if version != "dev" {
@@ -17,4 +20,25 @@ func sidecarVersion() string {
 		return info.Main.Version
 	}
 	return version
+}
+
+// sidecarCommit is the stamped commit, else the one that the go command recorded in a working copy.
+func sidecarCommit() string {
+	if commit != "" {
+		return commit
+	}
+	recorded := map[string]string{}
+	if info, ok := debug.ReadBuildInfo(); ok {
+		for _, setting := range info.Settings {
+			recorded[setting.Key] = setting.Value
+		}
+	}
+	switch revision := recorded["vcs.revision"]; {
+	case revision == "":
+		return "unknown"
+	case recorded["vcs.modified"] == "true":
+		return revision + " (changed)"
+	default:
+		return revision
+	}
 }

@@ -22,14 +22,20 @@ func quote(name string) string {
 	return "'" + strings.ReplaceAll(quoted[1:len(quoted)-1], `\"`, `"`) + cut + "'"
 }
 
-// suggest says which of the known names was probably meant, as the end of a sentence, or nothing when none is close.
-func suggest(name string, known []string) string {
+// nearest is which of the known names was probably meant; it is empty when none is close.
+func nearest(name string, known []string) string {
 	best, least := "", 1+max(1, len(name)/3)
 	for _, candidate := range known {
 		if distance := editDistance(strings.ToLower(name), strings.ToLower(candidate)); distance < least {
 			best, least = candidate, distance
 		}
 	}
+	return best
+}
+
+// suggest says which of the known names was probably meant, as the end of a sentence, or nothing when none is close.
+func suggest(name string, known []string) string {
+	best := nearest(name, known)
 	if best == "" {
 		return ""
 	}
@@ -63,4 +69,12 @@ func editDistance(a, b string) int {
 func shorten(text string) string {
 	quoted := quote(text)
 	return quoted[1 : len(quoted)-1]
+}
+
+// further puts a part behind a sentence, which may be a question.
+func further(sentence, part string) string {
+	if strings.HasSuffix(sentence, "?") {
+		return sentence + " " + part
+	}
+	return sentence + "; " + part
 }
