@@ -38,7 +38,7 @@ type bed struct {
 	inputs     []*kgo.Record
 	load       []*kgo.Record // what tryProduce draws from
 	produced   int           // of load
-	partitions int32
+	partitions int32 // of topic in
 }
 
 // inBubble runs f with a bed: topics in and out of the given number of partitions, and a process that emits each record
@@ -317,7 +317,7 @@ func (b *bed) check(change ...func(*testkit.History)) *testkit.Report {
 	h := testkit.History{
 		Inputs: b.inputs, Outputs: outputs, Committed: committed, Ends: ends, Complete: true,
 		Expect:    func(in *kgo.Record) []testkit.Emit { return []testkit.Emit{testkit.Unchanged("out", in)} },
-		Outlets:   map[string]testkit.Outlet{"out": {Topic: "out", Partitions: b.partitions}},
+		Outlets:   map[string]testkit.Outlet{"out": {Topic: "out", Partitions: int32(len(b.cluster.PartitionInfos("out")))}},
 		Processes: b.processes,
 	}
 	for _, f := range change {

@@ -16,8 +16,10 @@ import (
 	"time"
 
 	"github.com/thinkmorestupidless/ankka-flow-sidecar/testkit"
+	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
@@ -25,7 +27,7 @@ var (
 	simSeed  = flag.Uint64("sim.seed", 0, "run the schedule of faults of this seed alone, in this process")
 	simSeeds = flag.Uint64("sim.seeds", 0, "run so many seeds, from sim.first on; 0: as many as fit in sim.for")
 	simFirst = flag.Uint64("sim.first", 1, "the first seed")
-	simFor   = flag.Duration("sim.for", 20*time.Second, "how long to run seeds")
+	simFor   = flag.Duration("sim.for", time.Minute, "how long to run seeds")
 	simChild = flag.Bool("sim.child", false, "run the seeds in this process and tell of each in a line")
 )
 
@@ -88,7 +90,7 @@ func runSeeds(t *testing.T, first, count uint64) (passed, stopped int) {
 	const patience = 90 * time.Second // a seed takes a second or two, many more with the race detector on a busy machine
 	for last := first + count; first < last; {
 		child := exec.Command(os.Args[0], "-test.run=^"+t.Name()+"$", "-test.v", "-sim.child", fmt.Sprintf("-sim.first=%d", first), fmt.Sprintf("-sim.seeds=%d", last-first))
-		child.Env = append(os.Environ(), "GOMAXPROCS=1")
+		child.Env = append(os.Environ(), "GOMAXPROCS=1", "GOGC=400")
 		out, err := child.StdoutPipe()
 		if err == nil {
 			child.Stderr = child.Stdout
@@ -132,9 +134,14 @@ type simulation struct {
 	pods   []*instance
 	static bool // members are static, by the names of their pods
 
-	brokerFaults atomic.Int32 // requests still to be refused
-	brokerRand   *rand.Rand   // the cluster's one goroutine alone draws from it
-	history      []string     // what was done, for a failure
+	loading      chan struct{}                    // full while records are written; a lock that was waited for would stop the clock
+	removed      []*kgo.Record                    // by retention, or with their topic
+	gone         map[*kgo.Record]bool             // the removed ones that were not committed, which nobody has to deliver
+	deleted      map[string]string                // the history's names of topic "in" before it was deleted
+	commits      map[testkit.TopicPartition]int64 // of the deleted ones
+	brokerFaults atomic.Int32                     // requests still to be refused
+	brokerRand   *rand.Rand                       // the cluster's one goroutine alone draws from it
+	history      []string                         // what was done, for a failure
 	began        time.Time
 }
 
@@ -146,15 +153,18 @@ func simulate(t *testing.T, seed uint64) {
 	r := rand.New(rand.NewPCG(seed, 1))
 	partitions := int32(1 + r.IntN(6))
 	inBubble(t, partitions, func(t *testing.T, b *bed) {
-		s := &simulation{bed: b, rand: r, brokerRand: rand.New(rand.NewPCG(seed, 2)), began: time.Now()}
+		s := &simulation{bed: b, rand: r, brokerRand: rand.New(rand.NewPCG(seed, 2)), began: time.Now(),
+			loading: make(chan struct{}, 1), gone: map[*kgo.Record]bool{}, deleted: map[string]string{}, commits: map[testkit.TopicPartition]int64{}}
 		defer func() {
 			if t.Failed() {
 				t.Logf("seed %d, %d partitions:\n%s", seed, partitions, strings.Join(s.history, "\n"))
 			}
 		}()
 		b.deployment.Inlets[0].MaxRecords = []int{1, 7, 100}[r.IntN(3)]
+		// Long polls: most of a quiet minute's cost would be fetches that find nothing.
+		b.deployment.Inlets[0].Consumer = map[string]string{"fetch.max.wait.ms": "5000"}
 		if r.IntN(3) == 0 {
-			b.deployment.Inlets[0].Consumer = map[string]string{"partition.assignment.strategy": "org.apache.kafka.clients.consumer.RangeAssignor"}
+			b.deployment.Inlets[0].Consumer["partition.assignment.strategy"] = "org.apache.kafka.clients.consumer.RangeAssignor"
 		}
 		s.static = r.IntN(2) == 0
 		for range 1 + r.IntN(3) {
@@ -167,11 +177,14 @@ func simulate(t *testing.T, seed uint64) {
 		loaded := make(chan struct{})
 		go func() {
 			defer close(loaded)
-			for wait(ctx, time.Second) {
-				b.tryProduce(loader, 20)
+			pace := rand.New(rand.NewPCG(seed, 3))
+			for wait(ctx, time.Duration(pace.IntN(6000))*time.Millisecond) {
+				s.loading <- struct{}{}
+				b.tryProduce(loader, 1+pace.IntN(40))
+				<-s.loading
 			}
 		}()
-		for time.Since(s.began) < 5*time.Minute {
+		for time.Since(s.began) < 10*time.Minute {
 			s.fault()
 			time.Sleep(time.Duration(s.rand.IntN(20000)) * time.Millisecond)
 		}
@@ -189,29 +202,25 @@ func simulate(t *testing.T, seed uint64) {
 		// kfake keeps members for ever whose connection broke while they were joining. Expelling all, which the living ones
 		// must come back from by themselves, is the only way to be rid of them.
 		for range 3 {
-			if time.Sleep(2 * time.Minute); s.caughtUpSoon() {
+			if time.Sleep(2 * time.Minute); s.unhealed() == "" {
 				break
 			}
 			s.note("every member is expelled")
 			s.expelAll()
 		}
-		b.awaitCaughtUpLooking(10*time.Minute, time.Second)
-		for _, pod := range s.alive() {
-			if !pod.ready() {
-				testkit.Eventually(t, 2*time.Minute, "ready after everything is healed", func() (bool, string) { return pod.ready(), "" })
-			}
+		for deadline := time.Now().Add(10 * time.Minute); s.unhealed() != "" && time.Now().Before(deadline); {
+			time.Sleep(time.Second)
+		}
+		if instead := s.unhealed(); instead != "" {
+			t.Fatal("after everything is healed: ", instead)
 		}
 		for _, pod := range b.sidecars {
 			if code := pod.stop(); code != exitStopped {
 				t.Errorf("exit code %d", code)
 			}
 		}
-		inputs, err := b.kafka.Read(context.Background(), "in")
-		if err != nil {
-			t.Fatal(err)
-		}
-		b.inputs = inputs
-		b.check()
+		b.inputs = append(s.removed, s.read()...)
+		b.check(s.excuse)
 	}, kfake.NumBrokers(3))
 }
 
@@ -223,9 +232,17 @@ func (s *simulation) startPod() {
 	s.pods = append(s.pods, s.bed.startPod(env...))
 }
 
-func (s *simulation) caughtUpSoon() bool {
-	ok, _ := s.caughtUp()
-	return ok
+// unhealed says what is not as it is to be when nothing fails any more: all is committed, every pod is ready.
+func (s *simulation) unhealed() string {
+	if ok, instead := s.caughtUp(); !ok {
+		return instead
+	}
+	for _, pod := range s.alive() {
+		if !pod.ready() {
+			return pod.host + " is not ready"
+		}
+	}
+	return ""
 }
 
 // alive is the pods that run.
@@ -257,7 +274,7 @@ func (s *simulation) fault() {
 	if s.rand.IntN(4) == 0 {
 		d *= 5
 	}
-	switch n := s.rand.IntN(15); n {
+	switch s.rand.IntN(20) {
 	case 0:
 		s.note("%s is stopped", pod.host)
 		go pod.stop()
@@ -306,6 +323,114 @@ func (s *simulation) fault() {
 	case 14:
 		s.note("coordinators move")
 		s.cluster.RehashCoordinators()
+	case 15:
+		s.note("leaders move")
+		s.cluster.ShufflePartitionLeaders()
+	case 16:
+		s.grow()
+	case 17, 18:
+		s.retain()
+	case 19:
+		if s.rand.IntN(3) == 0 {
+			s.recreate()
+		}
+	}
+}
+
+// grow gives topic "in" a partition more, up to eight.
+func (s *simulation) grow() {
+	if s.partitions == 8 {
+		return
+	}
+	s.quiet(func() {
+		s.note("topic in grows to %d partitions", s.partitions+1)
+		err := s.kafka.Admin(func(admin *kadm.Client) error {
+			_, err := admin.CreatePartitions(context.Background(), 1, "in")
+			return err
+		})
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		s.partitions++
+		s.load = nil
+	})
+}
+
+// retain lets retention take records from the start of a partition; one at least stays.
+func (s *simulation) retain() {
+	s.quiet(func() {
+		tp := testkit.TopicPartition{Topic: "in", Partition: s.rand.Int32N(s.partitions)}
+		info := s.cluster.PartitionInfo(tp.Topic, tp.Partition)
+		if info.HighWatermark-info.LogStartOffset < 2 {
+			return
+		}
+		start := info.LogStartOffset + 1 + s.rand.Int64N(info.HighWatermark-info.LogStartOffset-1)
+		s.note("%s is retained from %d on, its end is %d", tp, start, info.HighWatermark)
+		_, committed := s.offsets()
+		for _, r := range s.read() {
+			if r.Partition == tp.Partition && r.Offset < start {
+				s.removed = append(s.removed, r)
+				s.gone[r] = r.Offset >= committed[tp]
+			}
+		}
+		if err := s.cluster.DeleteRecords(tp.Topic, tp.Partition, start); err != nil {
+			s.t.Fatal(err)
+		}
+	})
+}
+
+// recreate deletes topic "in" and creates it again. What was committed of the old one has to be in the outlet.
+func (s *simulation) recreate() {
+	s.quiet(func() {
+		name := fmt.Sprintf("in, deleted %d", len(s.deleted)+1)
+		s.note("topic in is deleted and created again")
+		_, committed := s.offsets()
+		for _, r := range s.read() {
+			s.removed = append(s.removed, r)
+			s.gone[r] = r.Offset >= committed[testkit.TopicPartition{Topic: "in", Partition: r.Partition}]
+		}
+		for _, r := range s.removed {
+			if r.Topic == "in" {
+				r.Topic = name
+			}
+		}
+		for p := range s.partitions {
+			s.commits[testkit.TopicPartition{Topic: name, Partition: p}] = committed[testkit.TopicPartition{Topic: "in", Partition: p}]
+		}
+		s.deleted[name] = "in"
+		if err := s.cluster.DeleteTopic("in"); err != nil {
+			s.t.Fatal(err)
+		}
+		if err := s.cluster.CreateTopic("in", s.partitions, nil); err != nil {
+			s.t.Fatal(err)
+		}
+	})
+}
+
+// quiet does f while nobody writes to topic "in" and every broker answers.
+func (s *simulation) quiet(f func()) {
+	s.net.thaw()
+	s.brokerFaults.Store(0)
+	s.loading <- struct{}{}
+	defer func() { <-s.loading }()
+	time.Sleep(5 * time.Second)
+	f()
+}
+
+func (s *simulation) read() []*kgo.Record {
+	records, err := s.kafka.Read(context.Background(), "in")
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return records
+}
+
+// excuse tells the checker of what nobody has to deliver any more.
+func (s *simulation) excuse(h *testkit.History) {
+	h.Gone = func(r *kgo.Record) bool { return s.gone[r] }
+	h.Deleted = s.deleted
+	for tp, committed := range s.commits {
+		h.Committed[tp], h.Ends[tp] = committed, committed
 	}
 }
 

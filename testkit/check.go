@@ -48,6 +48,10 @@ type History struct {
 	NoRepeats bool
 	// Refused says of records that they were in a batch whose write was refused: among these, order is not promised.
 	Refused func(in *kgo.Record) bool
+	// Gone says of records that they were removed from their topic before they were committed: they may be missing.
+	Gone func(in *kgo.Record) bool
+	// Deleted holds, by the names that they have in Inputs, Committed and Ends, the real names of topics that were deleted.
+	Deleted map[string]string
 	// Identity is what a record says that it is; nil: the function Identity.
 	Identity func(*kgo.Record) string
 	// Print is how many problems Report.String tells of; 0: 20.
@@ -144,6 +148,9 @@ func Check(h History) *Report {
 	}
 	if c.h.Refused == nil {
 		c.h.Refused = func(*kgo.Record) bool { return false }
+	}
+	if c.h.Gone == nil {
+		c.h.Gone = func(*kgo.Record) bool { return false }
 	}
 	c.inputs()
 	c.outputs()

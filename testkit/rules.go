@@ -130,6 +130,9 @@ func (c *checker) owner(r *kgo.Record, at, outlet string) (*input, int) {
 func (c *checker) commits() {
 	taken := c.acknowledged()
 	for _, r := range c.h.Inputs {
+		if c.h.Gone(r) {
+			continue
+		}
 		in := c.byID[c.h.Identity(r)]
 		committed, some := c.h.Committed[in.partition()]
 		done := some && in.Offset < committed
@@ -200,7 +203,8 @@ func (c *checker) acknowledged() map[string]bool {
 			topics := topicsOf(conversation.Start.GetInlets())
 			for _, b := range conversation.Batches {
 				for _, r := range b.GetRecords() {
-					if in := byPlace[placeOf{TopicPartition{topics[b.GetInlet()], b.GetPartition()}, r.GetOffset()}]; in != nil && b.Answer == "ack" {
+					at := placeOf{TopicPartition{topics[b.GetInlet()], b.GetPartition()}, r.GetOffset()}
+					if in, _ := delivered(byPlace[at], r); in != nil && b.Answer == "ack" {
 						taken[in.id] = true
 					}
 				}
@@ -215,12 +219,28 @@ type placeOf struct {
 	offset int64
 }
 
-func (c *checker) byPlace() map[placeOf]*input {
-	byPlace := map[placeOf]*input{}
+// byPlace has several inputs at a place whose topic was deleted and created again.
+func (c *checker) byPlace() map[placeOf][]*input {
+	byPlace := map[placeOf][]*input{}
 	for _, in := range c.byID {
-		byPlace[placeOf{in.partition(), in.Offset}] = in
+		tp := in.partition()
+		if topic, deleted := c.h.Deleted[tp.Topic]; deleted {
+			tp.Topic = topic
+		}
+		at := placeOf{tp, in.Offset}
+		byPlace[at] = append(byPlace[at], in)
 	}
 	return byPlace
+}
+
+// delivered is which of the inputs of its place a record is, nil when there is none, and in what it differs from it.
+func delivered(inputs []*input, r *flowv1.InputRecord) (in *input, differs string) {
+	for _, in = range inputs {
+		if differs = difference(Unchanged("", in.Record), given(r)); differs == "" {
+			break
+		}
+	}
+	return in, differs
 }
 
 func topicsOf(bindings []*flowv1.PortBinding) map[string]string {
@@ -246,13 +266,13 @@ func (c *checker) processes() {
 			for _, b := range conversation.Batches {
 				for _, r := range b.GetRecords() {
 					at := placeOf{TopicPartition{topics[b.GetInlet()], b.GetPartition()}, r.GetOffset()}
-					in := byPlace[at]
+					in, differs := delivered(byPlace[at], r)
 					if in == nil {
 						c.report.problem(Delivery, "process %d was given %s@%d of inlet %s, which nobody produced", n, at.TopicPartition, at.offset, b.GetInlet())
 						continue
 					}
-					if d := difference(Unchanged("", in.Record), given(r)); d != "" {
-						c.report.problem(Delivery, "process %d was not given %s as it was produced: %s", n, in.at(), d)
+					if differs != "" {
+						c.report.problem(Delivery, "process %d was not given %s as it was produced: %s", n, in.at(), differs)
 					}
 					if produced := in.Timestamp; !produced.IsZero() && produced.UnixMilli() != r.GetTimestampMs() {
 						c.report.problem(Delivery, "process %d was given %s with the timestamp %d, not %d", n, in.at(), r.GetTimestampMs(), produced.UnixMilli())
