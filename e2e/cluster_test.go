@@ -34,7 +34,7 @@ type broker struct {
 // newCluster boots a cluster that ends with the test.
 func newCluster(t *testing.T, n int, properties ...string) *cluster {
 	t.Helper()
-	c, err := bootWith(t.TempDir(), n, beside{doors: n > 1}, properties...)
+	c, err := boot(t.TempDir(), n, beside{doors: n > 1}, properties...)
 	t.Cleanup(func() {
 		for i, b := range c.brokers {
 			if t.Failed() && b.proc != nil {
@@ -47,11 +47,6 @@ func newCluster(t *testing.T, n int, properties ...string) *cluster {
 		t.Fatal(err)
 	}
 	return c
-}
-
-// boot formats and starts n brokers with everything in dir. The cluster has to be killed also when this fails.
-func boot(dir string, n int, properties ...string) (*cluster, error) {
-	return bootWith(dir, n, beside{}, properties...)
 }
 
 // listener is one that brokers have beside the plaintext one, on the host name localhost.
@@ -67,7 +62,8 @@ type beside struct {
 	doors     bool       // a door before each broker, which it advertises to whoever came through one
 }
 
-func bootWith(dir string, n int, more beside, properties ...string) (*cluster, error) {
+// boot formats and starts n brokers with everything in dir. The cluster has to be killed also when this fails.
+func boot(dir string, n int, more beside, properties ...string) (*cluster, error) {
 	var names, protocols string
 	for _, l := range more.listeners {
 		names += fmt.Sprintf(",%s://localhost:%d", l.name, l.port)
@@ -120,7 +116,7 @@ func bootWith(dir string, n int, more beside, properties ...string) (*cluster, e
 		}
 	}
 	for _, b := range c.brokers {
-		if err := b.serves(); err != nil {
+		if err := b.serves(time.Minute); err != nil {
 			return c, err
 		}
 	}
@@ -179,8 +175,8 @@ func (b *broker) launch() (err error) {
 }
 
 // serves waits until the broker does.
-func (b *broker) serves() error {
-	return testkit.Poll(time.Minute, "the broker starts", func() (bool, string) {
+func (b *broker) serves(within time.Duration) error {
+	return testkit.Poll(within, "the broker starts", func() (bool, string) {
 		return strings.Contains(b.output(), "Kafka Server started"), b.tail(5)
 	})
 }
@@ -191,7 +187,7 @@ func (b *broker) again(t *testing.T) {
 	if err := b.launch(); err != nil {
 		t.Fatal(err)
 	}
-	if err := b.serves(); err != nil {
+	if err := b.serves(time.Minute); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -68,7 +68,7 @@ func prepared(tests func() int) (int, error) {
 	}
 	var started *cluster
 	shared = sync.OnceValues(func() (*cluster, error) {
-		c, err := bootWith(dir, 1, beside{doors: true})
+		c, err := boot(dir, 1, beside{doors: true})
 		started = c
 		return c, err
 	})

@@ -83,7 +83,7 @@ var locked = sync.OnceValues(func() (*lock, error) {
 	}
 	properties = append(properties, "listener.name.kerberos.sasl.enabled.mechanisms=GSSAPI", "sasl.kerberos.service.name=kafka",
 		`listener.name.kerberos.gssapi.sasl.jaas.config=com.sun.security.auth.module.Krb5LoginModule required useKeyTab=true storeKey=true keyTab="`+l.path("broker.keytab")+`" principal="kafka/localhost@SUITES.EXAMPLE";`)
-	l.cluster, err = bootWith(dir, 1, beside{listeners: listeners, jvm: []string{"-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls=" + l.tokens.keys, "-Djava.security.krb5.conf=" + l.path("krb5.conf")}}, properties...)
+	l.cluster, err = boot(dir, 1, beside{listeners: listeners, jvm: []string{"-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls=" + l.tokens.keys, "-Djava.security.krb5.conf=" + l.path("krb5.conf")}}, properties...)
 	bootedLock = l.cluster
 	if err != nil {
 		return nil, err

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -131,4 +132,15 @@ func (s *sidecar) metric(name string, labels ...string) string {
 		}
 	}
 	return ""
+}
+
+// value is that of a metric with the labels, which has to be there.
+func (s *sidecar) value(name string, labels ...string) float64 {
+	s.t.Helper()
+	line := s.metric(name, labels...)
+	value, err := strconv.ParseFloat(line[strings.LastIndex(line, " ")+1:], 64)
+	if err != nil {
+		s.t.Fatalf("the metric %s%q is %q", name, labels, line)
+	}
+	return value
 }

@@ -125,7 +125,7 @@ func (s *soak) round(length time.Duration) {
 	s.tell("all is made well")
 	s.heal(true)
 	for _, b := range s.w.cluster.brokers {
-		if err := b.serves(); err != nil {
+		if err := b.serves(5 * time.Minute); err != nil {
 			s.t.Fatal(err)
 		}
 	}
@@ -390,7 +390,7 @@ func (s *soak) ofASidecar() {
 		}
 		sidecar.signal(syscall.SIGTERM)
 		s.trouble(kind, pod.name, 3*time.Second, func() {
-			if code := sidecar.exit(s.t, 20*time.Second); code != 0 {
+			if code := sidecar.exit(s.t, 30*time.Second); code != 0 {
 				s.t.Fatalf("%s: its stopped sidecar ended with code %d", pod.name, code)
 			}
 			if both {
@@ -452,7 +452,7 @@ func (s *soak) judge() {
 	}
 	s.stop()
 	began := time.Now()
-	w.allCommitted(3 * time.Minute)
+	w.allCommitted(5 * time.Minute)
 	caughtUp := time.Since(began)
 	most, lines := 0, 0
 	for _, pod := range s.pods {
@@ -462,7 +462,7 @@ func (s *soak) judge() {
 		pod.sidecar.ready(time.Minute)
 		most = max(most, pod.sidecar.memory("VmHWM"))
 		lines += strings.Count(pod.sidecar.output(), "\n")
-		pod.sidecar.terminated(20 * time.Second)
+		pod.sidecar.terminated(30 * time.Second)
 	}
 	report := w.judge(split.expect, func(h *testkit.History) {
 		if s.pods[0].python == nil { // else nobody saw all

@@ -3,7 +3,6 @@
 package e2e
 
 import (
-	"fmt"
 	"os"
 	"syscall"
 	"testing"
@@ -88,69 +87,6 @@ func TestAProcessThatDoesNotEndDoesNotHoldUpAStop(t *testing.T) {
 				h.NoRepeats = true // what hung was never written
 				h.Processes = []*testkit.Process{p}
 			})
-		})
-	}
-}
-
-func TestARollingStopUnderLoadRepeatsNothing(t *testing.T) {
-	t.Parallel()
-	spec := testkit.Spec("rolling", testkit.Ports("in"), testkit.Ports("out"))
-	for name, c := range map[string]struct {
-		consumer map[string]string
-		pods     bool
-	}{
-		"dynamic members":         {},
-		"static members, in pods": {pods: true},
-		"the consumer protocol":   {consumer: map[string]string{"group.protocol": "consumer"}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			w := onShared(t, spec)
-			w.deployment.Inlets[0].Consumer = c.consumer
-			w.deployment.Inlets[0].MaxRecords = 20
-			w.create(12, "in", "out")
-			var doubles []*testkit.Process
-			pod := func(i int) (*sidecar, *testkit.Process) {
-				p := w.double(spec, to("out").handle)
-				p.Inject(testkit.Fault{Delay: 30 * time.Millisecond}) // so that something is with the process at any moment
-				doubles = append(doubles, p)
-				var env []string
-				if c.pods {
-					env = []string{fmt.Sprint("FLOW_POD_NAME=pod-", i), "FLOW_POD_NAMESPACE=e2e"}
-				}
-				return w.sidecar(p.Addr(), env...), p
-			}
-			works := func(s *sidecar, p *testkit.Process) {
-				t.Helper()
-				s.ready(30 * time.Second)
-				records := p.Records()
-				testkit.Eventually(t, 30*time.Second, s.name+" gets records", func() (bool, string) {
-					return p.Records() > records+100, fmt.Sprint(p.Records() - records)
-				})
-			}
-			stop := w.trickle(testkit.Load(w.topic("in"), 12, 200_000), 40)
-			a, pa := pod(0)
-			b, pb := pod(1)
-			works(a, pa)
-			works(b, pb)
-			a.terminated(15 * time.Second)
-			a, pa = pod(0)
-			works(a, pa)
-			b.terminated(15 * time.Second)
-			b, pb = pod(1)
-			works(b, pb)
-			stop()
-			w.allCommitted(time.Minute)
-			a.terminated(15 * time.Second)
-			b.terminated(15 * time.Second)
-			w.judge(to("out").expect, func(h *testkit.History) {
-				h.NoRepeats = true
-				h.Processes = doubles
-			})
-			for i, p := range doubles {
-				if n := len(p.Conversations()); n != 1 {
-					t.Errorf("sidecar %d had %d conversations", i+1, n)
-				}
-			}
 		})
 	}
 }
