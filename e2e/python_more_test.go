@@ -41,7 +41,7 @@ func TestTheCartRouterOfTheDocumentsSendsLargeCartsToReview(t *testing.T) {
 			}
 			w.produce(carts)
 			port := freePort()
-			w.python(port, "cart_router.py")
+			w.python(port, cartRouter)
 			s := w.sidecar(address(port))
 			w.allCommitted(time.Minute)
 			s.terminated(15 * time.Second)
@@ -126,7 +126,7 @@ func TestAProcessThatDiffersFromItsDescriptorIsRefusedAndToldWhy(t *testing.T) {
 	w.create(1, "in", "valid", "review")
 	w.spec = []byte(strings.NewReplacer(`"default_value": "100"`, `"default_value": "200"`, `"name": "cart-router"`, `"name": "cart-chooser"`).Replace(string(w.spec)))
 	port := freePort()
-	process := w.python(port, "cart_router.py")
+	process := w.python(port, cartRouter)
 	s := w.sidecar(address(port))
 	if code := s.exit(t, 30*time.Second); code != 1 {
 		t.Errorf("it ended with code %d, not 1", code)

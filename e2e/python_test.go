@@ -19,6 +19,9 @@ import (
 	"google.golang.org/protobuf/encoding/protojson"
 )
 
+// cartRouter is the example in Python, from the directory of the suites' own streamlets.
+const cartRouter = "../../examples/python/cart_router.py"
+
 // conformance is the SDK's own reference streamlet. Its entry point would want the suite of another repository.
 const conformance = "from ankka_flow import serve; from ankka_flow._conformance import Conformance; serve(Conformance())"
 
@@ -26,7 +29,7 @@ const conformance = "from ankka_flow import serve; from ankka_flow._conformance 
 func described(t *testing.T, streamlet string) (*flowv1.Spec, []byte) {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "descriptor.json")
-	tool := run(t, t.TempDir(), "descriptor", []string{"FLOW_STREAMLET=" + streamlet, "PYTHONPATH=python", "PYTHONDONTWRITEBYTECODE=1"}, "",
+	tool := run(t, t.TempDir(), "descriptor", []string{"FLOW_STREAMLET=" + streamlet, "PYTHONPATH=python:../examples/python", "PYTHONDONTWRITEBYTECODE=1"}, "",
 		filepath.Join(filepath.Dir(python), "descriptor"), "--out", file)
 	if code := tool.exit(t, time.Minute); code != 0 {
 		t.Fatal("descriptor ended with code ", code)

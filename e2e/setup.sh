@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
-# setup.sh: what the end-to-end suites need beside Go, fetched once and kept: the jars of Apache Kafka (by Maven, from Maven Central)
-# and a Python environment with the published ankka-flow package (by pip). It prints where they are, as NAME=PATH lines.
+# setup.sh: what the end-to-end suites need beside Go, fetched once and kept: the jars of Apache Kafka (by Maven, from Maven Central),
+# a Python environment with the published ankka-flow package (by pip), and what the example in JavaScript imports (by npm). It prints
+# where the first two are, as NAME=PATH lines.
 #
 #   KAFKA_LIBS      where the jars are kept      (~/.cache/kafka-4.3.1)
 #   FLOW_E2E_VENV   where the environment is kept (~/.cache/ankka-flow-e2e/venv)
 #   FLOW_E2E_PYTHON a Python of 3.12 or later; without it one is looked for on PATH and under ~/.pyenv/versions
 #
-# It needs a JDK of 17 or later, Maven, and such a Python, and says so when one is missing.
+# It needs a JDK of 17 or later, Maven, such a Python, and npm, and says so when one is missing.
 set -euo pipefail
 kafka=4.3.1 flow=0.5.0
 libs=${KAFKA_LIBS:-$HOME/.cache/kafka-$kafka}
@@ -61,6 +62,13 @@ if ! "$venv/bin/python" -c "import importlib.metadata as m; assert m.version('an
 	rm -rf "$venv"
 	"$python" -m venv "$venv" >&2
 	"$venv/bin/pip" install --quiet "ankka-flow==$flow" >&2
+fi
+
+# What the example in JavaScript needs is where anybody would install it.
+node=$(realpath "$(dirname "$0")/../examples/node")
+if ! [ "$node/node_modules/.package-lock.json" -nt "$node/package-lock.json" ]; then
+	command -v npm >/dev/null || die "no npm on PATH, which fetches what the example in JavaScript needs; install Node 18 or later with npm"
+	(cd "$node" && npm ci --silent --no-audit --no-fund >&2)
 fi
 
 echo "KAFKA_LIBS=$libs"

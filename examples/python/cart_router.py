@@ -1,4 +1,4 @@
-"""The cart router of the documentation: carts over the threshold go to review."""
+"""The cart router in Python, with the published SDK: carts over the threshold go to review, the others to valid."""
 
 from collections.abc import Iterable
 
@@ -14,8 +14,11 @@ class CartRouter(Streamlet):
 
     def process(self, batch: Batch) -> Iterable[Emit]:
         for record in batch:
-            event = json.loads(record.value)
-            yield (self.review if event["total"] > self.config[self.threshold] else self.valid).emit(record)
+            try:
+                total = json.loads(record.value)["total"]
+            except (ValueError, KeyError, TypeError):
+                continue  # not a cart: no emit for a record skips it
+            yield (self.review if total > self.config[self.threshold] else self.valid).emit(record)
 
 
 if __name__ == "__main__":
