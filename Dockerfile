@@ -1,6 +1,8 @@
 # The sidecar's image: docker build -t ankka-flow-sidecar .
 #
 # Nothing runs on the platform that is built for, so that any machine builds for any: docker buildx build --platform linux/amd64,linux/arm64 .
+FROM busybox:1.37-musl AS commands
+
 FROM --platform=$BUILDPLATFORM golang:1.26 AS build
 WORKDIR /src
 COPY go.mod go.sum ./
@@ -18,8 +20,6 @@ RUN CGO_ENABLED=0 GOOS=$TARGETOS GOARCH=$TARGETARCH go build -trimpath -ldflags 
 	&& cp /etc/ssl/certs/ca-certificates.crt /image/etc/ssl/certs/ \
 	&& echo 'flow:x:65532:65532::/tmp:/bin/sh' >/image/etc/passwd \
 	&& echo 'flow:x:65532:' >/image/etc/group
-
-FROM busybox:1.37-musl AS commands
 
 FROM scratch
 COPY --from=commands /bin/busybox /bin/busybox
