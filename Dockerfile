@@ -1,4 +1,4 @@
-# The sidecar's image: docker build -t ankka-flow-sidecar .
+# The sidecar's image: docker build --build-arg VERSION=1.2.3 --build-arg COMMIT=$(git rev-parse HEAD) -t ankka-flow-sidecar .
 #
 # Nothing runs on the platform that is built for, so that any machine builds for any: docker buildx build --platform linux/amd64,linux/arm64 .
 FROM busybox:1.37-musl AS commands
@@ -10,9 +10,10 @@ RUN go mod download
 COPY *.go ./
 COPY flowv1 ./flowv1
 ARG VERSION=dev
+ARG COMMIT
 ARG TARGETOS
 ARG TARGETARCH
-RUN CGO_ENABLED=0 GOOS=$TARGETOS GOARCH=$TARGETARCH go build -trimpath -ldflags "-s -w -X main.version=$VERSION" -o /image/bin/ankka-flow-sidecar . \
+RUN CGO_ENABLED=0 GOOS=$TARGETOS GOARCH=$TARGETARCH go build -trimpath -ldflags "-s -w -X main.version=$VERSION -X main.commit=$COMMIT" -o /image/bin/ankka-flow-sidecar . \
 	# The commands of the probes and of the pre-stop hook that the operator renders, and no other.
 	&& for command in sh test date stat sleep; do ln -s busybox /image/bin/$command; done \
 	&& mkdir -p /image/etc/ssl/certs /image/etc/flow/config /image/tmp \

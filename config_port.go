@@ -11,6 +11,14 @@ const (
 	maxGroupBytes    = 1 << 15 // that of a string in Kafka's protocol
 )
 
+// The names of what may be in a port, and of its sections of Kafka properties.
+func inletValues() []string {
+	return []string{"topic", "group", "client-id", "bootstrap.servers", "batch.max-records", "batch.max-bytes"}
+}
+func inletSections() []string  { return []string{"connection-config", "consumer-config"} }
+func outletValues() []string   { return []string{"topic", "client-id", "bootstrap.servers"} }
+func outletSections() []string { return []string{"connection-config", "producer-config"} }
+
 // portReader reads one port of streamlet.conf.
 type portReader struct {
 	*streamletReader
@@ -41,8 +49,7 @@ func (r *streamletReader) openPort(path, name string, object *hoconValue, values
 }
 
 func (r *streamletReader) readInlet(name string, object *hoconValue) {
-	p := r.openPort("flow.inlets.", name, object,
-		[]string{"topic", "group", "client-id", "bootstrap.servers", "batch.max-records", "batch.max-bytes"}, []string{"connection-config", "consumer-config"})
+	p := r.openPort("flow.inlets.", name, object, inletValues(), inletSections())
 	if p == nil {
 		return
 	}
@@ -54,7 +61,7 @@ func (r *streamletReader) readInlet(name string, object *hoconValue) {
 }
 
 func (r *streamletReader) readOutlet(name string, object *hoconValue) {
-	p := r.openPort("flow.outlets.", name, object, []string{"topic", "client-id", "bootstrap.servers"}, []string{"connection-config", "producer-config"})
+	p := r.openPort("flow.outlets.", name, object, outletValues(), outletSections())
 	if p == nil {
 		return
 	}

@@ -11,6 +11,10 @@ import (
 	"github.com/thinkmorestupidless/ankka-flow-sidecar/flowv1"
 )
 
+// The names of what may be in flow.
+func flowValues() []string   { return []string{"pipeline", "streamlet"} }
+func flowSections() []string { return []string{"config", "inlets", "outlets"} }
+
 // streamletReader reads streamlet.conf into a Config (seeds: streamlet.conf).
 type streamletReader struct {
 	*configReader
@@ -24,7 +28,7 @@ func (r *streamletReader) read(root *hoconValue) {
 		r.problem("%s: it has no object flow { … }, in which the pipeline, the streamlet and its ports stand", streamletFile)
 		return
 	}
-	r.unknownKeys("flow.", flow, []string{"pipeline", "streamlet"}, []string{"config", "inlets", "outlets"})
+	r.unknownKeys("flow.", flow, flowValues(), flowSections())
 	r.cfg.Pipeline = r.required(flow, "flow.pipeline", flow.get("pipeline"), "the pipeline's id")
 	r.cfg.Streamlet = r.required(flow, "flow.streamlet", flow.get("streamlet"), "the streamlet's name in the pipeline")
 	r.readParameters(flow.get("config"))

@@ -67,7 +67,7 @@ fi
 # What the example in JavaScript needs is where anybody would install it.
 node=$(realpath "$(dirname "$0")/../examples/node")
 if ! [ "$node/node_modules/.package-lock.json" -nt "$node/package-lock.json" ]; then
-	command -v npm >/dev/null || die "no npm on PATH, which fetches what the example in JavaScript needs; install Node 18 or later with npm"
+	command -v npm >/dev/null || die "no npm on PATH, which fetches what the example in JavaScript needs; install Node 20 or later with npm"
 	(cd "$node" && npm ci --silent --no-audit --no-fund >&2)
 fi
 

@@ -51,7 +51,7 @@ tar -c -C "$root" . --transform "s,^${goroot#/},usr/local/go," -C / "${goroot#/}
 go mod download
 here=$(go env GOARCH)
 image() {
-	buildah bud -q --isolation chroot --pull-never --platform "linux/$1" --build-arg "BUILDPLATFORM=linux/$here" --build-arg VERSION=image-test \
+	buildah bud -q --isolation chroot --pull-never --platform "linux/$1" --build-arg "BUILDPLATFORM=linux/$here" --build-arg VERSION=image-test --build-arg COMMIT=c0ffee \
 		--volume "$(go env GOMODCACHE):/go/pkg/mod" --volume "$(go env GOCACHE):/cache" \
 		-t "localhost/sidecar:$1" . >/dev/null
 }

@@ -106,7 +106,7 @@ func TestTheImageRunsAsTheOperatorRunsIt(t *testing.T) {
 			t.Errorf("the image's user is %q, which Kubernetes cannot tell from root", user)
 		}
 		version := p.run(append(restricted(""), p.here, "--version")...)
-		if !strings.HasPrefix(version, "ankka-flow-sidecar image-test,") {
+		if !strings.HasPrefix(version, "ankka-flow-sidecar image-test") || !strings.Contains(version, "c0ffee") {
 			t.Errorf("--version says %q", version)
 		}
 	})
