@@ -39,6 +39,7 @@ type bed struct {
 	load       []*kgo.Record // what tryProduce draws from
 	produced   int           // of load
 	partitions int32 // of topic in
+	tap        *tap  // of the next sidecar
 }
 
 // inBubble runs f with a bed: topics in and out of the given number of partitions, and a process that emits each record
@@ -214,13 +215,19 @@ func (b *bed) start(env ...string) *instance {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	s.kill = cancel
+	tap := b.tap
+	b.tap = nil
 	b.sidecars = append(b.sidecars, s)
 	go func() {
 		defer close(s.done)
 		s.code = run(ctx, world{
 			lookupEnv: func(name string) (string, bool) { v, ok := vars[name]; return v, ok }, stdout: s.log, files: s.files,
 			network: network{listen: s.listen, dial: func(ctx context.Context, network, address string) (net.Conn, error) {
-				return b.net.dialFrom(ctx, s.host, network, address)
+				conn, err := b.net.dialFrom(ctx, s.host, network, address)
+				if err == nil && tap != nil {
+					conn = tap.wrap(conn, address)
+				}
+				return conn, err
 			}},
 		})
 	}()
