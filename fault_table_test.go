@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -215,4 +216,145 @@ func (b *bed) keepLoading(interval time.Duration) (stop func()) {
 		}
 	}()
 	return func() { cancel(); <-done }
+}
+
+// crashAt kills the sidecar that it is given in place of the first message that due says yes to, once it is armed.
+type crashAt struct {
+	due func(message) bool
+
+	mu      sync.Mutex
+	s       *instance // nil: not armed
+	crashed chan struct{}
+	dead    bool
+}
+
+func (c *crashAt) arm(s *instance) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.s = s
+}
+
+func (c *crashAt) judge(m message) verdict {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case c.dead:
+		return fails
+	case c.s == nil || !c.due(m):
+		return passes
+	}
+	c.dead = true
+	close(c.crashed)
+	c.s.crash()
+	return fails
+}
+
+// A crash in a planned hand-over is a crash: what was acknowledged and not committed comes again, and nothing is lost.
+func TestACrashDuringAHandOverLosesNothing(t *testing.T) {
+	call := func(name string, answer bool) func(message) bool {
+		return func(m message) bool { return m.call == name && m.answer == answer }
+	}
+	for name, tt := range map[string]struct {
+		due    func(message) bool
+		revoke bool // else it is a stop
+	}{
+		"revoke, before the last commit":                {call("OffsetCommit", false), true},
+		"revoke, after the last commit was sent":        {call("OffsetCommit", true), true},
+		"revoke, before joining again":                  {call("JoinGroup", false), true},
+		"revoke, before it is told what it has":         {call("SyncGroup", true), true},
+		"stop, before the process is told":              {call("Stop", false), false},
+		"stop, before the process answers":              {call("Ack", false), false},
+		"stop, before the last write":                   {call("Produce", false), false},
+		"stop, after the last write, before its answer": {call("Produce", true), false},
+		"stop, before the last commit":                  {call("OffsetCommit", false), false},
+		"stop, after the last commit was sent":          {call("OffsetCommit", true), false},
+		"stop, before leaving":                          {call("LeaveGroup", false), false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			inBubble(t, 4, func(t *testing.T, b *bed) {
+				b.deployment.Inlets[0].MaxRecords = 10
+				pod := func(n int) []string {
+					return []string{fmt.Sprintf("FLOW_POD_NAME=pod-%d", n), "FLOW_POD_NAMESPACE=test"}
+				}
+				stopLoad := b.keepLoading(50 * time.Millisecond)
+				crash := &crashAt{due: tt.due, crashed: make(chan struct{})}
+				b.tap = &tap{process: b.address, judge: crash.judge}
+				s := b.start(pod(0)...)
+				s.awaitReady()
+				time.Sleep(time.Second)
+				b.process.Inject(testkit.Fault{Do: testkit.Obey, Delay: 20 * time.Millisecond}) // so that something is with it
+				time.Sleep(time.Second)
+				var other *instance
+				crash.arm(s)
+				if tt.revoke {
+					other = b.startPod(pod(1)...)
+				} else {
+					s.kill()
+				}
+				select {
+				case <-crash.crashed:
+				case <-time.After(time.Minute):
+					t.Fatal("it did not come to that")
+				}
+				atMost := b.acknowledgedAndNotCommitted()
+				again := b.start(pod(0)...)
+				time.Sleep(10 * time.Second)
+				stopLoad()
+				b.awaitCaughtUpLooking(5*time.Minute, time.Second)
+				again.awaitReady()
+				again.stop()
+				if other != nil {
+					other.awaitReady()
+					other.stop()
+				}
+				inputs, err := b.kafka.Read(t.Context(), "in")
+				if err != nil {
+					t.Fatal(err)
+				}
+				b.inputs = inputs
+				if report := b.check(); report.Repeats > atMost {
+					t.Errorf("%d records came twice, %d were acknowledged and not committed", report.Repeats, atMost)
+				}
+			})
+		})
+	}
+}
+
+func TestAStopWhoseLeaveFailsKeepsNobodyFromThePartitions(t *testing.T) {
+	for _, pod := range []string{"", "pod-0"} {
+		for _, way := range waysToFail {
+			t.Run(fmt.Sprintf("LeaveGroup %s, member %q", way.name, pod), func(t *testing.T) {
+				t.Parallel()
+				inBubble(t, 2, func(t *testing.T, b *bed) {
+					b.produce(100)
+					var left atomic.Bool
+					b.tap = &tap{process: b.address, code: kerr.CoordinatorNotAvailable.Code, judge: func(m message) verdict {
+						if m.call == "LeaveGroup" && !m.answer {
+							left.Store(true)
+							return way.how
+						}
+						return passes
+					}}
+					s := b.start("FLOW_POD_NAME="+pod, "FLOW_POD_NAMESPACE=test")
+					b.awaitCaughtUp(time.Minute)
+					began := time.Now()
+					if code := s.stop(); code != exitStopped {
+						t.Errorf("exit code %d", code)
+					}
+					if took := time.Since(began); took >= 15*time.Second {
+						t.Errorf("the stop took %s", took)
+					}
+					if !left.Load() {
+						t.Error("it did not try to leave")
+					}
+					b.produce(100)
+					successor := b.startPod("FLOW_POD_NAME=another", "FLOW_POD_NAMESPACE=test")
+					b.awaitCaughtUpLooking(2*time.Minute, time.Second)
+					successor.stop()
+					b.check(noRepeats)
+				})
+			})
+		}
+	}
 }
