@@ -41,6 +41,7 @@ const (
 	refuses             // Kafka's alone: an error is answered in the broker's place
 	hangs               // it is lost, and all that follows on its connection, which stays
 	takesEffect         // it passes, and the connection is lost in place of what it brings about
+	resets              // the process's alone: RST_STREAM comes in its place
 )
 
 // line is one connection through the tap. Two pumps own its two sides, and end with either.
@@ -55,7 +56,7 @@ type line struct {
 	asked  map[int32]string // Kafka's calls without an answer, by correlation id
 }
 
-// wire takes what passes one way apart: the first whole frame of b, and what it is.
+// wire takes what passes one way apart: the first whole frame of b, what it is, and its correlation id or its stream.
 type wire interface {
 	next(b []byte) (frame []byte, m message, id int32)
 }
@@ -137,6 +138,9 @@ func (l *line) pass(to net.Conn, frame []byte, m message, id int32) bool {
 		return false
 	case refuses:
 		_, err := l.near.Write(refusalBytes(m.body, l.tap.code, id))
+		return err == nil
+	case resets:
+		_, err := l.near.Write(resetFrame(id))
 		return err == nil
 	case hangs:
 		l.mu.Lock()
@@ -268,9 +272,18 @@ func (w *http2Wire) next(b []byte) ([]byte, message, int32) {
 			}
 		}
 	case http2.FrameData:
-		return frame, w.message(header.StreamID, payload), 0
+		return frame, w.message(header.StreamID, payload), int32(header.StreamID)
 	}
 	return frame, message{}, 0
+}
+
+// resetFrame is RST_STREAM for a stream.
+func resetFrame(stream int32) []byte {
+	var b bytes.Buffer
+	if err := http2.NewFramer(&b, nil).WriteRSTStream(uint32(stream), http2.ErrCodeInternal); err != nil {
+		panic(err)
+	}
+	return b.Bytes()
 }
 
 // message says what begins with a DATA frame: gRPC's five bytes, then a oneof, whose first byte tells which it is.

@@ -27,6 +27,7 @@ const (
 	AnswerPrevious                // answers the last batch of the previous conversation, then this one properly
 	AckOnly                       // the Ack without the emits: a streamlet that decided to skip
 	DieAfterEmits                 // the emits, and then the connection is cut before the Ack
+	HangAfterEmits                // the emits, and never an answer
 )
 
 // Fault is a misdeed with its occasion.
@@ -125,6 +126,10 @@ func (c *conversation) misbehave(f Fault, batch *flowv1.Batch) {
 		return
 	case DropConnection:
 		c.p.DropConnections()
+		return
+	case HangAfterEmits:
+		c.send(emits...)
+		<-c.ctx.Done()
 		return
 	case DieAfterEmits:
 		c.send(emits...)
