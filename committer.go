@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -12,8 +14,9 @@ import (
 )
 
 const (
-	commitDelay = 20 * time.Millisecond  // a commit carries what is confirmed within it
-	commitRetry = 250 * time.Millisecond // after a commit that was refused or not answered
+	commitDelay   = 20 * time.Millisecond  // a commit carries what is confirmed within it
+	commitRetry   = 250 * time.Millisecond // after a commit that was refused or not answered
+	commitRetries = time.Second            // how long the client tries the same request again
 )
 
 var errNothingHeld = errors.New("no partition of the commit is held any more")
@@ -40,6 +43,7 @@ func (m *membership) commitLoop(ctx context.Context) {
 		if !m.inlet.hurried() && !wait(ctx, commitDelay) {
 			return
 		}
+		began := time.Now()
 		err := m.commit(ctx)
 		if err == nil || errors.Is(err, errNothingHeld) {
 			failing, told = time.Time{}, ""
@@ -47,7 +51,7 @@ func (m *membership) commitLoop(ctx context.Context) {
 		}
 		m.inlet.stats.commitFailures.WithLabelValues(commitCause(err)).Inc()
 		if failing.IsZero() {
-			failing = time.Now()
+			failing = began
 		}
 		if cause := err.Error(); cause != told && !errors.Is(err, kerr.RebalanceInProgress) && ctx.Err() == nil {
 			told = cause
@@ -163,7 +167,8 @@ func (in *inlet) committed(due map[int32]*assignment, offsets map[int32]kgo.Epoc
 		}
 	}
 	result := err
-	for p, a := range due {
+	for _, p := range slices.Sorted(maps.Keys(due)) { // in order, so that the same trouble has the same words
+		a := due[p]
 		a.committing = false
 		code, answered := answers[p]
 		switch {
@@ -172,6 +177,7 @@ func (in *inlet) committed(due map[int32]*assignment, offsets map[int32]kgo.Epoc
 			if result == nil {
 				result = fmt.Errorf("partition %d: the commit was not answered", p)
 			}
+		case code != 0 && result != nil:
 		case code != 0:
 			result = fmt.Errorf("partition %d: %w", p, kerr.ErrorForCode(code))
 		default:

@@ -103,7 +103,7 @@ func TestConsumerWithoutPropertiesHasJavasDefaultsButForTheDocumentedOnes(t *tes
 		t.Errorf("balancers %v", got)
 	}
 	retry := client.OptValue("RetryTimeoutFn").(func(int16) time.Duration)
-	if join, commit := retry((*kmsg.JoinGroupRequest)(nil).Key()), retry((*kmsg.OffsetCommitRequest)(nil).Key()); join != 45*time.Second || commit != time.Minute {
+	if join, commit := retry((*kmsg.JoinGroupRequest)(nil).Key()), retry((*kmsg.OffsetCommitRequest)(nil).Key()); join != 45*time.Second || commit != commitRetries {
 		t.Errorf("retries go on for %v and %v", join, commit)
 	}
 	settings.Connection.Options, settings.Connection.Properties, settings.Options = nil, nil, nil

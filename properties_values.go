@@ -379,15 +379,19 @@ func retryBackoff(least, most time.Duration) func(fails int) time.Duration {
 }
 
 // groupRetryTimeout bounds requests with their retries: those that keep up the membership by the session, which is over
-// then, others by the time that a Java consumer gives its calls.
+// then, a commit by a moment, since the committer tries again by itself, and asks each time whether the partitions are still
+// held, and others by the time that a Java consumer gives its calls.
 func groupRetryTimeout(session, call time.Duration) func(key int16) time.Duration {
 	membership := map[int16]bool{
 		(*kmsg.JoinGroupRequest)(nil).Key(): true, (*kmsg.SyncGroupRequest)(nil).Key(): true,
 		(*kmsg.HeartbeatRequest)(nil).Key(): true, (*kmsg.ConsumerGroupHeartbeatRequest)(nil).Key(): true,
 	}
 	return func(key int16) time.Duration {
-		if membership[key] {
+		switch {
+		case membership[key]:
 			return session
+		case key == (*kmsg.OffsetCommitRequest)(nil).Key():
+			return commitRetries
 		}
 		return call
 	}
