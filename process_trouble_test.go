@@ -165,7 +165,7 @@ func TestAProcessThatRestartsFasterThanTheBackoffIsNotChased(t *testing.T) {
 			time.Sleep(200 * time.Millisecond)
 		}
 		// 0.5, 1, 2, 4, 8, 16 and 30 s of waits fill the minute.
-		if n := s.told("conversation started"); n > 8 {
+		if n := s.told("conversation started"); n < 2 || n > 8 {
 			t.Errorf("%d conversations in a minute", n)
 		}
 		b.awaitCaughtUp(time.Minute)
@@ -301,7 +301,6 @@ func TestAProcessThatComesBackWithAnotherDescriptorEndsTheSidecarWithOne(t *test
 
 func TestAProcessThatEmitsWithoutAnAckIsBoundedAndTold(t *testing.T) {
 	inBubble(t, 2, func(t *testing.T, b *bed) {
-		var emitted atomic.Int64
 		var flooding atomic.Bool
 		flooding.Store(true)
 		at57 := testkit.AtOffset("in", 1, 57)
@@ -315,12 +314,6 @@ func TestAProcessThatEmitsWithoutAnAckIsBoundedAndTold(t *testing.T) {
 			return emits, err
 		})
 		b.produce(400)
-		b.tap = &tap{process: b.address, judge: func(m message) verdict {
-			if m.call == "Emit" {
-				emitted.Add(1)
-			}
-			return passes
-		}}
 		s := b.start("FLOW_MAX_EMIT_BYTES=1MiB")
 		cause := "more than FLOW_MAX_EMIT_BYTES (1048576) before its Ack"
 		testkit.Eventually(t, time.Minute, "the cause, by the record's offset", func() (bool, string) {
