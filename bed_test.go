@@ -38,8 +38,8 @@ type bed struct {
 	inputs     []*kgo.Record
 	load       []*kgo.Record // what tryProduce draws from
 	produced   int           // of load
-	partitions int32 // of topic in
-	tap        *tap  // of the next sidecar
+	partitions int32         // of topic in
+	tap        *tap          // of the next sidecar
 }
 
 // inBubble runs f with a bed: topics in and out of the given number of partitions, and a process that emits each record
