@@ -15,6 +15,7 @@ import (
 const (
 	missingTopicInterval = 500 * time.Millisecond // between looks at a topic that is not there
 	topicInterval        = 3 * time.Second        // between looks at one that is; also how old a lag may be
+	logEndsWait          = 1000                   // ms that a broker may take to say how long a log is: the answers to commits come on the same connection, after it
 )
 
 // watchTopic looks after the inlet's topic until ctx ends: whether it exists, whether it is still the same one, and how
@@ -22,6 +23,7 @@ const (
 func (m *membership) watchTopic(ctx context.Context) {
 	in := m.inlet
 	admin := kadm.NewClient(m.client)
+	admin.SetTimeoutMillis(logEndsWait)
 	var id kadm.TopicID
 	missing := false
 	for {
