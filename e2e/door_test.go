@@ -150,25 +150,27 @@ func (d *door) mute(clients string) (cure func()) {
 		d.mu.Lock()
 		s.left = 0
 		d.mu.Unlock()
-		d.each(clients, func(p *pair) {
-			p.mu.Lock()
-			silent := p.silent
-			p.mu.Unlock()
-			if silent {
-				p.close()
-			}
-		})
+		d.release(clients)
 	}
 }
 
-// heal forgets the strikes that did not come to anything.
+// heal forgets the strikes that did not come to anything, and breaks the connections that are silent.
 func (d *door) heal() {
 	d.mu.Lock()
-	defer d.mu.Unlock()
 	for _, s := range d.strikes {
 		s.left = 0
 	}
 	d.strikes = nil
+	d.mu.Unlock()
+	d.release("")
+}
+
+func (d *door) release(clients string) {
+	d.each(clients, func(p *pair) {
+		if p.isSilent() {
+			p.close()
+		}
+	})
 }
 
 // struck is the strike that hits a request, if one does.

@@ -108,6 +108,16 @@ func (w *world) createWith(port string, partitions int32, config map[string]stri
 		w.t.Fatal(err)
 	}
 	w.partitions[port] = partitions
+	w.known(port, partitions)
+}
+
+// known waits until a broker knows the partitions of a port's topic, which it does a little after they were made.
+func (w *world) known(port string, partitions int32) {
+	w.t.Helper()
+	testkit.Eventually(w.t, time.Minute, fmt.Sprintf("%s has %d partitions", w.topic(port), partitions), func() (bool, string) {
+		ends, err := w.cluster.Ends(w.ctx, w.topic(port))
+		return err == nil && len(ends) == int(partitions), fmt.Sprint(ends, err)
+	})
 }
 
 // produce writes records to inlets' topics and keeps them as this world's inputs.
