@@ -102,7 +102,7 @@ func (c *connections) cut() {
 func clientOptions(port *PortConfig, connection Connection, conns *connections, log *slog.Logger) []kgo.Opt {
 	opts := []kgo.Opt{
 		kgo.SeedBrokers(port.BootstrapServers...), kgo.ClientID(port.ClientID), kgo.Dialer(conns.connect), kgo.WithContext(conns.alive),
-		kgo.SoftwareNameAndVersion("ankka-flow-sidecar", sidecarVersion()), kgo.DisableClientMetrics(),
+		kgo.SoftwareNameAndVersion("ankka-flow-sidecar", clientVersion(sidecarVersion())), kgo.DisableClientMetrics(),
 		kgo.WithHooks(&clientTroubles{conns.troubles, conns}),
 		kgo.WithLogger(&clientLog{log: log, told: map[string]time.Time{}}),
 	}

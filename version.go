@@ -1,6 +1,12 @@
 package main
 
-import "runtime/debug"
+import (
+	"cmp"
+	"runtime/debug"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
 
 // protocolVersion is what this sidecar speaks, MAJOR.MINOR of ankka.flow.v1.
 const protocolVersion = "1.0"
@@ -20,6 +26,18 @@ func sidecarVersion() string {
 		return info.Main.Version
 	}
 	return version
+}
+
+// clientVersion is a version as brokers take it from a client: they refuse every request of one whose version has other
+// characters, such as the + of a build from a changed working copy.
+func clientVersion(version string) string {
+	version = strings.Map(func(r rune) rune {
+		if r < utf8.RuneSelf && (unicode.IsLetter(r) || unicode.IsDigit(r) || r == '.') {
+			return r
+		}
+		return '-'
+	}, version)
+	return cmp.Or(strings.Trim(version, "-."), "unknown")
 }
 
 // sidecarCommit is the stamped commit, else the one that the go command recorded in a working copy.
