@@ -141,9 +141,10 @@ func recordBytes(r *kgo.Record) int64 {
 // heldBytes is what a fetched record takes in memory, nearly.
 func heldBytes(r *kgo.Record) int64 { return recordBytes(r) + heldOverhead(r) }
 
+const recordStruct, headerStruct = 216, 40 // bytes
+
 // heldOverhead is what of it is not key, headers and value.
 func heldOverhead(r *kgo.Record) int64 {
-	const recordStruct, headerStruct = 216, 40
 	return recordStruct + headerStruct*int64(len(r.Headers))
 }
 

@@ -118,14 +118,14 @@ func TestFileAsPeopleWriteItIsReadWithItsDefaults(t *testing.T) {
 func TestFileAsAnOperatorRendersItMeansTheSame(t *testing.T) {
 	byHand := good(t, withConf(`flow { pipeline = cart, streamlet = router
 		inlets { in { topic = a, bootstrap.servers = "kafka:9092", connection-config { security.protocol = PLAINTEXT, client.rack = r }
-			consumer-config { auto.offset.reset = latest, max.poll.records = 9 }, batch { max-records = 5, max-bytes = 1k } } }
+			consumer-config { auto.offset.reset = latest, max.partition.fetch.bytes = 9 }, batch { max-records = 5, max-bytes = 1k } } }
 		outlets { valid { topic = b, bootstrap.servers = "kafka:9092", producer-config { linger.ms = 4 } }, review { topic = c, bootstrap { servers = "kafka:9092" } } } }`))
 	rendered := good(t, withConf(`"flow": { "pipeline": "cart", "streamlet": "router", "config": {},
 		"inlets": { "in": { "topic": "a", "bootstrap.servers": "kafka:9092", "connection-config": { "security.protocol": "PLAINTEXT", "client.rack": "r" },
-			"consumer-config": { "auto.offset.reset": "latest", "max.poll.records": "9" }, "batch": { "max-records": "5", "max-bytes": "1024" } } },
+			"consumer-config": { "auto.offset.reset": "latest", "max.partition.fetch.bytes": "9" }, "batch": { "max-records": "5", "max-bytes": "1024" } } },
 		"outlets": { "valid": { "topic": "b", "bootstrap.servers": "kafka:9092", "producer-config": { "linger.ms": "4" } }, "review": { "topic": "c", "bootstrap.servers": "kafka:9092" } } }`))
 	in, same := byHand.Inlets[0], rendered.Inlets[0]
-	if in.Consumer.OffsetReset.Policy != "latest" || in.Consumer.MaxPollRecords != 9 || in.BatchMaxBytes != 1024 || in.BatchMaxRecords != 5 {
+	if in.Consumer.OffsetReset.Policy != "latest" || in.Consumer.MaxPartitionFetch != 9 || in.BatchMaxBytes != 1024 || in.BatchMaxRecords != 5 {
 		t.Errorf("inlet %+v", in)
 	}
 	for option, want := range map[string]any{"Rack": "r"} {

@@ -348,6 +348,7 @@ func (in *inlet) take(fetches kgo.Fetches) error {
 		}
 		in.wake(a)
 	})
+	in.membership.followExpansion()
 	if len(pause) > 0 {
 		in.membership.client.PauseFetchPartitions(map[string][]int32{in.cfg.Topic: pause})
 	}

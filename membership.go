@@ -34,6 +34,10 @@ type membership struct {
 	rebalancing  bool
 	unstarted    bool               // the last assignment ended before it was known where reading begins
 	cancelCommit context.CancelFunc // of the commit that is out; nil when none is
+	factor       float64            // bytes held per byte fetched
+	limitedFor   float64            // the factor that the client's limits were made for
+
+	expansion expansion
 
 	mu        sync.Mutex
 	interrupt context.CancelFunc // of the running poll
@@ -43,7 +47,7 @@ type membership struct {
 
 // join makes the client and begins to consume. It returns before the group is joined.
 func (in *inlet) join(ctx context.Context) (*membership, error) {
-	m := &membership{inlet: in, commitDue: make(chan struct{}, 1), interrupt: func() {}}
+	m := &membership{inlet: in, commitDue: make(chan struct{}, 1), interrupt: func() {}, factor: unknownExpansion}
 	cfg := in.cfg
 	m.conns = newConnections(in.network, cfg.Consumer.Connection, in.troubles)
 	opts := append(clientOptions(&cfg.PortConfig, cfg.Consumer.Connection, m.conns, in.log), cfg.Consumer.Options...)
@@ -54,7 +58,7 @@ func (in *inlet) join(ctx context.Context) (*membership, error) {
 		// The start is resolved in startOffsets, where -2 means that the group has no commit.
 		kgo.ConsumeStartOffset(kgo.NewOffset().AtStart()), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
 		kgo.OnPartitionsAssigned(m.assigned), kgo.OnPartitionsRevoked(m.revoked), kgo.OnPartitionsLost(m.lost),
-		kgo.AdjustFetchOffsetsFn(m.startOffsets), kgo.WithHooks(in.java),
+		kgo.AdjustFetchOffsetsFn(m.startOffsets), kgo.WithHooks(in.java, &m.expansion),
 	)
 	if id := in.identity; id != "" && !in.isDynamic() {
 		m.static = id
@@ -270,14 +274,6 @@ func (m *membership) joined() {
 	}
 	m.inlet.ready.joined(m.inlet.cfg.Name, true)
 	m.inlet.troubles.over(groupName(m.inlet.cfg.Group))
-}
-
-// limitFetches keeps what one response may bring of a partition within half of its share. The inlet's mu is held.
-func (m *membership) limitFetches() {
-	const least = 16 << 10
-	cfg := m.inlet.cfg.Consumer
-	perPartition := max(least, min(int64(cfg.MaxPartitionFetch), m.inlet.budget.share()/2))
-	m.client.UpdateFetchMaxBytes(cfg.FetchMaxBytes, int32(perPartition))
 }
 
 // revoked gives partitions up: what has no answer is dropped at once, what is acknowledged is written and committed first,

@@ -47,7 +47,6 @@ type ConsumerSettings struct {
 	InstanceID        string    // group.instance.id
 	InstanceIDGiven   bool      // the user wrote one, also when it is empty: then the member is dynamic
 	OffsetReset       OffsetReset
-	MaxPollRecords    int
 	FetchMaxBytes     int32 // bytes of one response
 	MaxPartitionFetch int32 // bytes
 	SessionTimeout    time.Duration
@@ -398,7 +397,6 @@ func (d *portProperties) consumer() ConsumerSettings {
 		InstanceID:        strings.TrimSpace(instance.value),
 		InstanceIDGiven:   given,
 		OffsetReset:       d.offsetReset,
-		MaxPollRecords:    d.maxPollRecords,
 		FetchMaxBytes:     d.fetchMaxBytes,
 		MaxPartitionFetch: d.maxPartitionFetch,
 		SessionTimeout:    d.session,

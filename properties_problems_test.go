@@ -239,8 +239,8 @@ func TestWeakAcksTurnIdempotenceOffAndNothingElseDoes(t *testing.T) {
 }
 
 func TestALaterLayersPropertyCounts(t *testing.T) {
-	settings, warnings, problems := consumerSettings("in", noFiles, layer("fetch.min.bytes=nonsense", "max.poll.records=1"), layer("fetch.min.bytes=2"))
-	if len(warnings)+len(problems) > 0 || settings.MaxPollRecords != 1 {
+	settings, warnings, problems := consumerSettings("in", noFiles, layer("fetch.min.bytes=nonsense", "max.partition.fetch.bytes=1"), layer("fetch.min.bytes=2"))
+	if len(warnings)+len(problems) > 0 || settings.MaxPartitionFetch != 1 {
 		t.Errorf("%+v, %q, %q", settings, warnings, problems)
 	}
 	wantOption(t, client(t, settings.Connection, settings.Options), "FetchMinBytes", int32(2))

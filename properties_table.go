@@ -34,7 +34,6 @@ type propertyValues struct {
 	balancers                                              []kgo.GroupBalancer
 	offsetReset                                            OffsetReset
 	session, heartbeat, maxPollInterval, defaultAPITimeout time.Duration
-	maxPollRecords                                         int
 	fetchMinBytes, fetchMaxBytes, maxPartitionFetch        int32
 	fetchMaxWait                                           time.Duration
 	isolation                                              kgo.IsolationLevel

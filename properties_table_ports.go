@@ -23,8 +23,7 @@ func consumerRules() []propertyRule {
 			func(d *portProperties, v time.Duration) { d.heartbeat = v }).meaning("between heartbeats"),
 		millisProperty("max.poll.interval.ms", consumers, "300000", 1, intMax, possibleRange{100, intMax},
 			func(d *portProperties, v time.Duration) { d.maxPollInterval = v }).meaning("the group's rebalance timeout; how long the process may work on a batch has no limit"),
-		numberProperty("max.poll.records", consumers, "500", 1, intMax, possibleRange{1, intMax},
-			func(d *portProperties, v int64) { d.maxPollRecords = int(v) }).meaning("records taken from the client at once"),
+		ignoredProperty("max.poll.records", consumers, noEffect, "all that came is taken at once; what the process is given at once is batch.max-records", "500").takes(whole(1, intMax)),
 		millisProperty("default.api.timeout.ms", consumers, "60000", 0, intMax, possibleRange{1000, intMax},
 			func(d *portProperties, v time.Duration) { d.defaultAPITimeout = v }).meaning("how long a commit may take with all its retries"),
 		mappedProperty("auto.offset.reset", consumers, "earliest", setOffsetReset).meaning("where reading starts when the group has no commit: earliest, latest, none or by_duration:<ISO 8601>").

@@ -108,7 +108,7 @@ func TestConsumerWithoutPropertiesHasJavasDefaultsButForTheDocumentedOnes(t *tes
 	}
 	settings.Connection.Options, settings.Connection.Properties, settings.Options = nil, nil, nil
 	want := ConsumerSettings{
-		Connection: Connection{Protocol: "PLAINTEXT", DialTimeout: 10 * time.Second}, OffsetReset: OffsetReset{Policy: "earliest"}, MaxPollRecords: 500, FetchMaxBytes: 4 << 20, MaxPartitionFetch: 1 << 20,
+		Connection: Connection{Protocol: "PLAINTEXT", DialTimeout: 10 * time.Second}, OffsetReset: OffsetReset{Policy: "earliest"}, FetchMaxBytes: 4 << 20, MaxPartitionFetch: 1 << 20,
 		SessionTimeout: 45 * time.Second, RebalanceTimeout: 5 * time.Minute, DefaultAPITimeout: time.Minute,
 	}
 	if !reflect.DeepEqual(settings, want) {
@@ -202,8 +202,8 @@ func TestEachProducerPropertyDoesWhatItDoesInJava(t *testing.T) {
 }
 
 func TestSettingsThatAreNoOptionsOfKgo(t *testing.T) {
-	consumer, _ := consumerOf(t, "group.instance.id=pod-1.in", "max.poll.records=7", "default.api.timeout.ms=5000", "socket.connection.setup.timeout.ms=200", "group.protocol=consumer")
-	if consumer.InstanceID != "pod-1.in" || !consumer.InstanceIDGiven || consumer.MaxPollRecords != 7 || consumer.DefaultAPITimeout != 5*time.Second ||
+	consumer, _ := consumerOf(t, "group.instance.id=pod-1.in", "max.partition.fetch.bytes=7", "default.api.timeout.ms=5000", "socket.connection.setup.timeout.ms=200", "group.protocol=consumer")
+	if consumer.InstanceID != "pod-1.in" || !consumer.InstanceIDGiven || consumer.MaxPartitionFetch != 7 || consumer.DefaultAPITimeout != 5*time.Second ||
 		consumer.Connection.DialTimeout != 200*time.Millisecond || !consumer.ConsumerProtocol {
 		t.Errorf("settings %+v", consumer)
 	}

@@ -1,0 +1,63 @@
+package main
+
+import (
+	"sync"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+// expansion is how many bytes of memory a byte on the wire becomes: records are decompressed, and each is held in a
+// structure of its own. Kafka limits a fetch by what is on the wire alone. It is the client's hook for each batch.
+type expansion struct {
+	mu    sync.Mutex
+	worst float64 // of the batches since the last look; 0: none came
+}
+
+var _ kgo.HookFetchBatchRead = (*expansion)(nil)
+
+// OnFetchBatchRead notes a batch. It is called on the client's goroutines.
+func (e *expansion) OnFetchBatchRead(_ kgo.BrokerMetadata, _ string, _ int32, batch kgo.FetchBatchMetrics) {
+	held := int64(batch.UncompressedBytes) + recordStruct*int64(batch.NumRecords)
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.worst = max(e.worst, float64(held)/float64(max(1, batch.CompressedBytes)))
+}
+
+// next is the factor to reckon with after the one so far: it rises at once and falls slowly.
+func (e *expansion) next(factor float64) float64 {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	worst := e.worst
+	e.worst = 0
+	switch {
+	case worst == 0:
+		return factor
+	case worst > factor:
+		return worst
+	}
+	return factor + (worst-factor)/4
+}
+
+// unknownExpansion is reckoned with before the first fetch: it costs one small answer, and too little could cost the pod.
+const unknownExpansion = 16
+
+// limitFetches keeps what one answer may bring of a partition, and of all, within a quarter of their shares of the memory
+// budget: another may be on its way when the first makes a partition pause. The inlet's mu is held.
+func (m *membership) limitFetches() {
+	const leastOfPartition, least = 4 << 10, 64 << 10
+	in, cfg := m.inlet, m.inlet.cfg.Consumer
+	m.limitedFor = m.factor
+	share := float64(in.budget.share()) / 4 / m.factor
+	ofPartition := min(int64(cfg.MaxPartitionFetch), max(leastOfPartition, int64(share)))
+	ofAll := min(int64(cfg.FetchMaxBytes), max(least, int64(share*float64(max(1, len(in.held))))))
+	m.client.UpdateFetchMaxBytes(int32(ofAll), int32(ofPartition))
+}
+
+// followExpansion limits fetches anew when what they brought was held in other memory than reckoned with. The inlet's mu
+// is held.
+func (m *membership) followExpansion() {
+	m.factor = m.expansion.next(m.factor)
+	if ratio := m.factor / m.limitedFor; ratio > 1.2 || ratio < 0.8 {
+		m.limitFetches()
+	}
+}
