@@ -74,8 +74,8 @@ func prepared(tests func() int) (int, error) {
 		return c, err
 	})
 	defer func() {
-		if suiteKDC != nil {
-			suiteKDC.kill()
+		for _, kdc := range suiteKDCs {
+			kdc.kill()
 		}
 		for _, c := range []*cluster{started, bootedLock} {
 			if c != nil {

@@ -67,6 +67,23 @@ func TestEachWrongWayInIsToldInWordsAndNeverEndsTheSidecar(t *testing.T) {
 	}
 }
 
+func TestAClockThatIsNotTheKDCsIsToldInWords(t *testing.T) {
+	kerberos := func(l *lock) way { return l.ways(t)["GSSAPI"] }
+	w := secured(t, kerberos, kerberos)
+	l, err := locked()
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.env = []string{"KRB5_CONFIG=" + l.path("ahead/krb5.conf")}
+	s := w.sidecar(w.double(throughSpec, to("out").handle).Addr())
+	s.logs(30*time.Second, "level=WARN", "inlet=in", "the clock here and the KDC's differ too much", "set it")
+	s.logs(30*time.Second, "level=WARN", "outlet=out", "the clock here and the KDC's differ too much", "set it")
+	if s.isReady() {
+		t.Error("it is ready")
+	}
+	s.terminated(15 * time.Second)
+}
+
 // allow gives bob an ACL.
 func (l *lock) allow(t *testing.T, make func(*kadm.ACLBuilder) *kadm.ACLBuilder, operations ...kadm.ACLOperation) {
 	t.Helper()
