@@ -106,22 +106,27 @@ func TestWhatIsNotAuthorizedIsNamedAndHealsWhenItIs(t *testing.T) {
 		operation kadm.ACLOperation
 		port      string
 		words     func(w *world) []string
+		protocol  string // group.protocol
 	}{
 		"read": {func(w *world) func(*kadm.ACLBuilder) *kadm.ACLBuilder {
 			return func(b *kadm.ACLBuilder) *kadm.ACLBuilder { return b.Topics(w.topic("in")) }
-		}, kadm.OpRead, "inlet=in", func(w *world) []string { return []string{"does not authorize READ on topic '" + w.topic("in") + "'"} }},
+		}, kadm.OpRead, "inlet=in", func(w *world) []string { return []string{"does not authorize READ on topic '" + w.topic("in") + "'"} }, "classic"},
 		"group": {func(w *world) func(*kadm.ACLBuilder) *kadm.ACLBuilder {
 			return func(b *kadm.ACLBuilder) *kadm.ACLBuilder { return b.Groups(w.groups()[0]) }
-		}, kadm.OpRead, "inlet=in", func(w *world) []string { return []string{"does not authorize READ on group '" + w.groups()[0] + "'"} }},
+		}, kadm.OpRead, "inlet=in", func(w *world) []string { return []string{"does not authorize READ on group '" + w.groups()[0] + "'"} }, "classic"},
+		"group of the consumer protocol": {func(w *world) func(*kadm.ACLBuilder) *kadm.ACLBuilder {
+			return func(b *kadm.ACLBuilder) *kadm.ACLBuilder { return b.Groups(w.groups()[0]) }
+		}, kadm.OpRead, "inlet=in", func(w *world) []string { return []string{"does not authorize READ on group '" + w.groups()[0] + "'"} }, "consumer"},
 		"write": {func(w *world) func(*kadm.ACLBuilder) *kadm.ACLBuilder {
 			return func(b *kadm.ACLBuilder) *kadm.ACLBuilder { return b.Topics(w.topic("out")) }
-		}, kadm.OpWrite, "outlet=out", func(w *world) []string { return []string{"does not authorize WRITE on topic '" + w.topic("out") + "'"} }},
+		}, kadm.OpWrite, "outlet=out", func(w *world) []string { return []string{"does not authorize WRITE on topic '" + w.topic("out") + "'"} }, "classic"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bob := func(l *lock) way {
 				return l.ways(t)["SCRAM-SHA-256"].with("sasl.jaas.config", jaas("scram.ScramLoginModule", "bob", alicePassword))
 			}
 			w := secured(t, bob, bob)
+			w.deployment.Inlets[0].Consumer = map[string]string{"group.protocol": c.protocol}
 			l, _ := locked()
 			// An ACL that allows something else takes away what everybody may without one.
 			l.allow(t, c.at(w), kadm.OpDescribe)
