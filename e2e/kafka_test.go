@@ -116,6 +116,45 @@ func TestInletsAndOutletsKeepApart(t *testing.T) {
 	})
 }
 
+func TestEachCodecIsReadAndWritten(t *testing.T) {
+	codecs := []string{"none", "gzip", "snappy", "lz4", "zstd"} // in the order of their numbers on the wire
+	var inlets, outlets []string
+	for _, codec := range codecs {
+		inlets, outlets = append(inlets, "from-"+codec), append(outlets, "to-"+codec)
+	}
+	spec := testkit.Spec("codecs", testkit.Ports(inlets...), testkit.Ports(outlets...))
+	w := onShared(t, spec)
+	same := route(func(inlet string, _ []byte) []string { return []string{strings.Replace(inlet, "from", "to", 1)} })
+	for i, codec := range codecs {
+		stored := strings.Replace(codec, "none", "uncompressed", 1)
+		w.createWith(inlets[i], 1, map[string]string{"compression.type": stored})
+		w.createWith(outlets[i], 1, nil) // stored as written
+		w.deployment.Outlets[i].Producer = map[string]string{"compression.type": codec}
+		w.produce(testkit.Load(w.topic(inlets[i]), 1, 1_000))
+	}
+	p := w.double(spec, same.handle)
+	s := w.sidecar(p.Addr())
+	w.allCommitted(time.Minute)
+	s.terminated(15 * time.Second)
+	w.judge(same.expect, func(h *testkit.History) {
+		h.NoRepeats = true
+		h.Processes = []*testkit.Process{p}
+	})
+	for i, codec := range codecs {
+		records, err := w.kept.Read(w.ctx, w.topic(outlets[i]))
+		if err != nil {
+			t.Fatal(err)
+		}
+		with := map[uint8]int{}
+		for _, r := range records {
+			with[r.Attrs.CompressionType()]++
+		}
+		if with[uint8(i)] < len(records)/2 { // what compressing makes larger goes as it is
+			t.Errorf("compression.type=%s: records by codec on the wire: %v", codec, with)
+		}
+	}
+}
+
 func TestASinkCommitsWhatItsProcessAcknowledged(t *testing.T) {
 	spec := testkit.Spec("sink", testkit.Ports("in"), nil)
 	w := onShared(t, spec)
