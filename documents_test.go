@@ -413,3 +413,20 @@ func TestTheArchitectureNamesEveryFileAndEveryDependency(t *testing.T) {
 		}
 	}
 }
+
+func TestTheDeploymentHasTheProbesThatTheOperatorRenders(t *testing.T) {
+	text, err := os.ReadFile("deploy/kubernetes/base/deployment.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for what, lines := range map[string]string{
+		"readiness": "readinessProbe:\nexec: { command: [test, -f, /tmp/flow/ready] }\nperiodSeconds: 5\n",
+		"liveness": "livenessProbe:\nexec: { command: [sh, -c, \"test $(( $(date +%s) - $(stat -c %Y /tmp/flow/alive) )) -lt 15\"] }\n" +
+			"initialDelaySeconds: 20\nperiodSeconds: 10\n",
+		"pre-stop": "preStop: { exec: { command: [sleep, \"2\"] } }\n",
+	} {
+		if flat := regexp.MustCompile(`(?m)^ +`).ReplaceAllString(string(text), ""); !strings.Contains(flat, lines) {
+			t.Errorf("the %s probe or hook is not the operator's", what)
+		}
+	}
+}
