@@ -38,6 +38,7 @@ type inletCheck struct {
 	*portCheck
 	cfg         *InletConfig
 	configs     map[string]string // of the topic; nil when they may not be read
+	uncommitted bool              // no group has committed anything
 	committable bool              // the group's commits can be asked for
 	empty       bool              // the group is known to have no members
 	keeps       time.Duration     // offsets.retention.minutes; 0 when it is not known
@@ -57,7 +58,8 @@ func (c *inletCheck) groupsKnown(ctx context.Context) bool {
 	if err != nil || !errors.Is(detail.Err, kerr.UnknownTopicOrPartition) {
 		return true // also where it may not be seen
 	}
-	c.ok("no group has ever committed on this cluster, so nothing more can be asked of %s", groupName(c.cfg.Group))
+	c.uncommitted = true
+	c.ok("no group has ever committed on this cluster, so nothing is known of %s and of the right to join it", groupName(c.cfg.Group))
 	return false
 }
 

@@ -81,8 +81,8 @@ func (c *inletCheck) few(i, of int, format string, values ...any) {
 
 // commits are the group's, by partition. known says that they could be read.
 func (c *inletCheck) commits(ctx context.Context) (commits map[int32]int64, known bool) {
-	if !c.committable {
-		return nil, false
+	if c.uncommitted || !c.committable {
+		return nil, c.uncommitted
 	}
 	fetched, err := c.admin.FetchOffsetsForTopics(ctx, c.cfg.Group, c.cfg.Topic)
 	if err != nil && !errors.Is(err, kerr.GroupIDNotFound) {

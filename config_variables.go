@@ -123,7 +123,7 @@ func (r *configReader) readArguments(args []string, known []variable) map[string
 		property, isProperty := strings.CutPrefix(name, "-D")
 		switch {
 		case !isProperty:
-			r.problem("argument %s is unknown; there are -Dname=value, --help, --version and the command check", quote(name))
+			r.problem("argument %s is unknown; there are -Dname=value, --help, --version and the command check with -kafka, -process and -json%s", quote(name), suggest(name, []string{"check", "-kafka", "-process", "-json"}))
 		case !slices.Contains(names, property) && strings.HasPrefix(property, "flow."):
 			r.problem("argument %s is unknown%s", quote(name), suggest(property, names))
 		case !slices.Contains(names, property):

@@ -111,7 +111,7 @@ func TestArgumentsThatNobodyKnows(t *testing.T) {
 	s.args = []string{"-Dflow.proces.address=a:1", "-Xmx512m", "check", "--verbose=hunter2", "-Dflow.metrics.port", "-Dfile.encoding=UTF-8", "-DFLOW_METRICS_PORT=2051", "-Dflow.colour=blue"}
 	cfg, warnings, problems := readSetting(s)
 	wantPrefixes(t, problems, []string{
-		"argument '-Dflow.proces.address' is unknown; did you mean 'flow.process.address'?", "argument '-Xmx512m' is unknown; there are -Dname=value, --help, --version and the command check",
+		"argument '-Dflow.proces.address' is unknown; did you mean 'flow.process.address'?", "argument '-Xmx512m' is unknown; there are -Dname=value, --help, --version and the command check with -kafka, -process and -json",
 		"argument 'check' is unknown", "argument '--verbose' is unknown", "argument '-Dflow.metrics.port' has no value; write -Dflow.metrics.port=value", "argument '-Dflow.colour' is unknown"})
 	wantPrefixes(t, warnings, []string{"argument '-Dfile.encoding' has no effect: nothing reads it", "argument '-DFLOW_METRICS_PORT' has no effect: nothing reads it"})
 	if cfg.MetricsPort != 2050 {

@@ -22,12 +22,22 @@ func quote(name string) string {
 	return "'" + strings.ReplaceAll(quoted[1:len(quoted)-1], `\"`, `"`) + cut + "'"
 }
 
-// nearest is which of the known names was probably meant; it is empty when none is close.
+// nearest is which of the known names was probably meant: one with few typing errors, else the shortest that has the name
+// in it, as a prefix is forgotten. It is empty when there is none.
 func nearest(name string, known []string) string {
-	best, least := "", 1+max(1, len(name)/3)
+	const errors, part = 3, 4 // at most; at least, in bytes
+	best, least := "", 1+min(max(1, len(name)/3), errors)
 	for _, candidate := range known {
 		if distance := editDistance(strings.ToLower(name), strings.ToLower(candidate)); distance < least {
 			best, least = candidate, distance
+		}
+	}
+	if best != "" || len(name) < part {
+		return best
+	}
+	for _, candidate := range known {
+		if strings.Contains(strings.ToLower(candidate), strings.ToLower(name)) && (best == "" || len(candidate) < len(best)) {
+			best = candidate
 		}
 	}
 	return best
