@@ -430,3 +430,20 @@ func TestTheDeploymentHasTheProbesThatTheOperatorRenders(t *testing.T) {
 		}
 	}
 }
+
+func TestTheDocumentOfTheProtocolHasTheLimitsOfTheCode(t *testing.T) {
+	text, err := os.ReadFile("docs/protocol.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, limit := range []int{maxMessageBytes, maxRecordBytes} {
+		if shown := fmt.Sprintf("%d,%03d,%03d", limit/1e6, limit/1000%1000, limit%1000); !strings.Contains(string(text), shown) {
+			t.Errorf("docs/protocol.md does not tell the limit of %s bytes", shown)
+		}
+	}
+	for what, version := range map[string]string{"docs/protocol.md": "`ankka.flow.v1`, version " + protocolVersion, "deploy/compose/flow/descriptor.json": `"protocol_version": "` + protocolVersion + `"`} {
+		if text, err := os.ReadFile(what); err != nil || !strings.Contains(string(text), version) {
+			t.Errorf("%s does not say %q (%v)", what, version, err)
+		}
+	}
+}
