@@ -444,3 +444,74 @@ func TestAPartitionThatComesBackWaitsForTheAnswerToItsOldBatch(t *testing.T) {
 		b.check(noRepeats) // the process double tells of two batches of one partition at once
 	})
 }
+
+func TestACommitThatFailsIsSentAgainThoughNothingElseComes(t *testing.T) {
+	for _, way := range waysToFail {
+		t.Run("it "+way.name, func(t *testing.T) {
+			inBubble(t, 2, func(t *testing.T, b *bed) {
+				var commits atomic.Int64
+				b.tap = &tap{process: b.address, code: kerr.RequestTimedOut.Code, judge: func(m message) verdict {
+					if m.call == "OffsetCommit" && !m.answer && commits.Add(1) == 1 {
+						return way.how
+					}
+					return passes
+				}}
+				s := b.start()
+				s.awaitReady()
+				b.produce(10)
+				b.awaitCaughtUp(time.Minute)
+				if n := s.told("conversation failed"); n != 0 {
+					t.Errorf("the conversation failed:\n%s", s.log)
+				}
+				s.stop()
+				b.check(noRepeats)
+			})
+		})
+	}
+}
+
+func TestAFailureRewindsToTheLastCommitAndLeavesTheGroupAlone(t *testing.T) {
+	inBubble(t, 2, func(t *testing.T, b *bed) {
+		s := b.start()
+		b.produce(200)
+		b.awaitCaughtUp(time.Minute)
+		b.process.Inject(testkit.Fault{Do: testkit.DropConnection, Times: 1})
+		b.produce(200)
+		b.awaitCaughtUp(time.Minute)
+		if n := s.told("conversation failed"); n != 1 {
+			t.Errorf("the conversation failed %d times", n)
+		}
+		if s.told("made anew") != 0 || s.told("partitions assigned") != 1 {
+			t.Errorf("the consumer was made anew:\n%s", s.log)
+		}
+		s.stop()
+		b.check(noRepeats)
+	})
+}
+
+func TestARewindWaitsForTheCommitWhoseAnswerIsDueAndAsksTheCoordinatorIfNoneComes(t *testing.T) {
+	inBubble(t, 2, func(t *testing.T, b *bed) {
+		var answers atomic.Int64
+		b.tap = &tap{process: b.address, judge: func(m message) verdict {
+			if m.call == "OffsetCommit" && m.answer && answers.Add(1) == 2 {
+				return hangs // the commit stands
+			}
+			return passes
+		}}
+		s := b.start()
+		s.awaitReady()
+		b.produce(100)
+		b.awaitCaughtUp(time.Minute)
+		b.produce(100)
+		testkit.Eventually(t, time.Minute, "the second commit has no answer", func() (bool, string) { return answers.Load() == 2, "" })
+		b.process.DropConnections()
+		time.Sleep(time.Second)
+		b.produce(100)
+		b.awaitCaughtUp(2 * time.Minute)
+		if s.told("conversation failed") == 0 {
+			t.Error("the conversation did not fail")
+		}
+		s.stop()
+		b.check(noRepeats)
+	})
+}
