@@ -54,8 +54,11 @@ func (m *membership) watchTopic(ctx context.Context) {
 			in.ready.topic(in.cfg.Name, false)
 			in.troubles.refused(kerr.TopicAuthorizationFailed, "READ", topicName(in.cfg.Topic))
 		case err != nil:
-			// A broker that cannot be asked says nothing about the topic. The client's own warnings tell of it.
+			// No broker has answered for as long as describeTopic waits. A group that cannot be asked ends nobody's membership, so
+			// that nothing else would tell.
 			interval = missingTopicInterval
+			in.ready.topic(in.cfg.Name, false)
+			in.troubles.tell(topicName(in.cfg.Topic), fmt.Sprintf("inlet '%s': no broker answers for topic '%s'; not ready until one does", in.cfg.Name, in.cfg.Topic))
 		default:
 			if id != (kadm.TopicID{}) && details.ID != id && details.ID != (kadm.TopicID{}) {
 				in.topicCreatedAnew()
