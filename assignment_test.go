@@ -54,7 +54,6 @@ func TestAPartitionThatIsTakenAwayGivesTheRoomOfItsEmitsBack(t *testing.T) {
 		b.emitBytes = 1000
 		c.held.Add(b.emitBytes)
 	}
-	writing.emits = []emit{{outlet: &outlet{cfg: &OutletConfig{}}}} // there is no producer that could write it
 	a.acknowledged, a.writing = acknowledged, writing
 	c.writes.put(writing)
 	in.mu.Lock()
@@ -132,55 +131,5 @@ func TestABatchIsNotWrittenBeforeTheOneBeforeItIsConfirmed(t *testing.T) {
 	in.confirmed(c, first)
 	if due := *c.writes.items; len(due) != 2 || due[1] != second || a.confirmed != 5 {
 		t.Errorf("%d batches were written, confirmed to %d", len(due), a.confirmed)
-	}
-}
-
-func TestASuspectsNextRecordWaitsForTheCommitOfTheOneBefore(t *testing.T) {
-	in, a, _ := newTestInlet()
-	a.suspect = &suspicion{until: 9}
-	if err := in.take(fetched(0, 10)); err != nil {
-		t.Fatal(err)
-	}
-	if b, _, err := a.nextBatch(nil); err != nil || b == nil || b.records != 1 {
-		t.Fatalf("%v, %v", b, err)
-	}
-	a.withProcess, a.writing = nil, &batch{assignment: a, next: 1}
-	if a.sendable() {
-		t.Error("the next one goes out while the one before is being written")
-	}
-	a.writing, a.confirmed = nil, 1
-	if a.sendable() {
-		t.Error("the next one goes out before the one before is committed")
-	}
-	a.base = 1
-	if !a.sendable() {
-		t.Error("the next one does not go out")
-	}
-}
-
-func TestARecordOfAnotherOffsetThanWasDueIsNotTaken(t *testing.T) {
-	for name, tt := range map[string]struct {
-		position, resumeAt, logStart, first int64
-		refuse                              bool
-	}{
-		"the next one":                              {10, -1, 0, 10, false},
-		"behind a hole that compaction left":        {10, -1, 0, 15, false},
-		"before the position":                       {10, -1, 0, 9, true},
-		"after a rewind, where it went on before":   {10, 12, 0, 12, false},
-		"after a rewind, past where it went on":     {10, 12, 0, 13, true},
-		"past it, since retention has removed that": {10, 12, 20, 20, false},
-	} {
-		t.Run(name, func(t *testing.T) {
-			_, a, _ := newTestInlet()
-			a.beginAt(tt.position)
-			a.resumeAt = tt.resumeAt
-			p := kgo.FetchTopicPartition{Topic: "in", FetchPartition: kgo.FetchPartition{LogStartOffset: tt.logStart, Records: []*kgo.Record{{Offset: tt.first}}}}
-			if err := a.checkPosition(p); (err != nil) != tt.refuse {
-				t.Errorf("refused: %v", err)
-			}
-			if want := tt.first + 1; !tt.refuse && a.position != want {
-				t.Errorf("%d is due next, want %d", a.position, want)
-			}
-		})
 	}
 }

@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -68,48 +67,5 @@ func TestARecordThatIsRefusedAndAllBehindItIsNotCommitted(t *testing.T) {
 			t.Fatal(err)
 		}
 		b.awaitCaughtUp(2 * time.Minute)
-	})
-}
-
-func TestABatchIsNotCommittedBeforeTheLastOfItsWritesIsConfirmed(t *testing.T) {
-	inBubble(t, 1, func(t *testing.T, b *bed) {
-		if err := b.kafka.Create(t.Context(), "other", 1, 1, nil); err != nil {
-			t.Fatal(err)
-		}
-		b.spec = testkit.Spec("echo", testkit.Ports("in"), testkit.Ports("out", "other"))
-		b.deployment.Outlets = append(b.deployment.Outlets, testkit.OutletPort{Name: "other", Topic: "other"})
-		b.serve(func(batch *flowv1.Batch) (emits []*flowv1.Emit, _ error) {
-			for _, r := range batch.Records {
-				emits = append(emits, &flowv1.Emit{Outlet: "out", Record: r.Record}, &flowv1.Emit{Outlet: "other", Record: r.Record})
-			}
-			return emits, nil
-		})
-		var writes atomic.Int64
-		b.tap = &tap{process: b.address, judge: func(m message) verdict {
-			if m.call == "Produce" && !m.answer && writes.Add(1) == 2 {
-				return hangs // each outlet has a producer of its own: that one's only write
-			}
-			return passes
-		}}
-		s := b.start()
-		s.awaitReady()
-		b.produce(1)
-		time.Sleep(10 * time.Second)
-		if _, committed := b.offsets(); len(committed) > 0 {
-			t.Errorf("committed with a write that is not confirmed: %v", committed)
-		}
-		b.awaitCaughtUpLooking(5*time.Minute, time.Second)
-		s.stop()
-		both := func(in *kgo.Record) []testkit.Emit {
-			return []testkit.Emit{testkit.Unchanged("out", in), testkit.Unchanged("other", in)}
-		}
-		outputs, err := b.kafka.Read(t.Context(), "out", "other")
-		if err != nil {
-			t.Fatal(err)
-		}
-		b.check(func(h *testkit.History) {
-			h.Expect, h.Outputs = both, outputs
-			h.Outlets["other"] = testkit.Outlet{Topic: "other", Partitions: 1}
-		})
 	})
 }

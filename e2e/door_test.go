@@ -4,6 +4,7 @@ package e2e
 
 import (
 	"encoding/binary"
+	"fmt"
 	"io"
 	"net"
 	"strings"
@@ -277,11 +278,17 @@ func (p *pair) answers() {
 
 // readFrame reads a request or an answer, with the four bytes before it that say how long it is.
 func readFrame(r io.Reader) ([]byte, error) {
-	frame := make([]byte, 4)
-	if _, err := io.ReadFull(r, frame); err != nil {
+	const most = 64 << 20
+	var length [4]byte
+	if _, err := io.ReadFull(r, length[:]); err != nil {
 		return nil, err
 	}
-	frame = append(frame, make([]byte, binary.BigEndian.Uint32(frame))...)
+	n := binary.BigEndian.Uint32(length[:])
+	if n > most {
+		return nil, fmt.Errorf("%d bytes are no message of Kafka's", n)
+	}
+	frame := make([]byte, 4+n)
+	copy(frame, length[:])
 	_, err := io.ReadFull(r, frame[4:])
 	return frame, err
 }

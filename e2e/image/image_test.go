@@ -85,16 +85,15 @@ func TestTheImageRunsAsTheOperatorRunsIt(t *testing.T) {
 	authority := newAuthority(t)
 	ca := filepath.Join(dir, "ca.pem")
 	write(t, ca, authority.rootPEM)
-	p := podman{t: t, storage: filepath.Join(dir, "storage.conf")}
-	t.Cleanup(func() { // of what is mounted, also when something failed
-		for _, args := range [][]string{{"rm", "-af", "-t", "0"}, {"rmi", "-af"}} {
-			_ = p.command(context.Background(), args...).Run()
-		}
-	})
 	if out, err := exec.Command("./build.sh", dir, ca).CombinedOutput(); err != nil {
 		t.Fatalf("build.sh: %v\n%s", err, out)
 	}
+	p := podman{t: t, storage: filepath.Join(dir, "storage.conf")}
 	p.here = "localhost/sidecar:" + p.run("info", "--format", "{{.Host.Arch}}")
+	t.Cleanup(func() {
+		p.try("rm", "-af", "-t", "0")
+		p.try("rmi", "-af")
+	})
 
 	t.Run("each architecture's image is small and holds what it says", func(t *testing.T) {
 		for architecture, machine := range map[string]elf.Machine{"amd64": elf.EM_X86_64, "arm64": elf.EM_AARCH64} {
