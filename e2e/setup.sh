@@ -9,7 +9,7 @@
 #
 # It needs a JDK of 17 or later, Maven, such a Python, and npm, and says so when one is missing.
 set -euo pipefail
-kafka=4.3.1 flow=0.5.0
+kafka=4.3.1 flow=0.5.0 confluent=2.16.1
 libs=${KAFKA_LIBS:-$HOME/.cache/kafka-$kafka}
 venv=${FLOW_E2E_VENV:-$HOME/.cache/ankka-flow-e2e/venv}
 
@@ -62,6 +62,11 @@ if ! "$venv/bin/python" -c "import importlib.metadata as m; assert m.version('an
 	rm -rf "$venv"
 	"$python" -m venv "$venv" >&2
 	"$venv/bin/pip" install --quiet "ankka-flow==$flow" >&2
+fi
+
+# bench/ compares with what a user would write without a streamlet.
+if ! "$venv/bin/python" -c "import importlib.metadata as m; assert m.version('confluent-kafka') == '$confluent'" 2>/dev/null; then
+	"$venv/bin/pip" install --quiet --only-binary :all: "confluent-kafka==$confluent" >&2
 fi
 
 # What the example in JavaScript needs is where anybody would install it.
