@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"slices"
 	"strconv"
@@ -152,6 +153,9 @@ func (c *portCheck) askBroker(ctx context.Context, broker *kgo.Broker, address s
 		if errors.Is(err, context.DeadlineExceeded) || !wait(ctx, 100*time.Millisecond) {
 			break
 		}
+	}
+	if errors.Is(err, context.DeadlineExceeded) {
+		return nil, fmt.Sprintf("broker %s: connected, and no answer within %v; look whether the broker hangs, or another service has that address", address, checkAskWithin)
 	}
 	return nil, "broker " + address + ": " + err.Error()
 }

@@ -209,6 +209,8 @@ func TestCheckFindsWhatIsWrongOnKafka(t *testing.T) {
 			[]string{"problem", "bootstrap.servers: broker 127.0.0.1:1: unreachable: the host refuses the connection"}},
 		"one of two bootstrap servers away": {func(b *bed) { b.deployment.Inlets[0].Servers = "127.0.0.1:1," + b.deployment.Servers }, 0,
 			[]string{"warning", "bootstrap.servers: broker 127.0.0.1:1: unreachable", "others answer"}},
+		"a broker that hangs": {func(b *bed) { b.net.freeze(b.deployment.Servers) }, 1,
+			[]string{"problem", "bootstrap.servers: broker 127.0.0.1:", "no answer within"}},
 		"a commit that retention has passed": {func(b *bed) {
 			b.produce(20)
 			commit(b, 3)
@@ -463,4 +465,23 @@ func TestCheckOfTheProcess(t *testing.T) {
 func (b *bed) listenAt(port int) {
 	b.t.Helper()
 	b.newProcess(net.JoinHostPort("127.0.0.1", fmt.Sprint(port)))
+}
+
+func TestCheckShowsColoursOnATerminalAlone(t *testing.T) {
+	read, write, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer read.Close()
+	defer write.Close()
+	none := func(string) (string, bool) { return "", false }
+	if showsColours(world{stdout: write, lookupEnv: none}) {
+		t.Error("colours on a pipe")
+	}
+	out := &lockedBuffer{}
+	text := &checkText{w: out, colours: true}
+	text.finding(finding{forbidden, "process", "gone"})
+	if want := "  \x1b[31;1mproblem\x1b[0m gone\n"; out.String() != want {
+		t.Errorf("%q, want %q", out.String(), want)
+	}
 }
