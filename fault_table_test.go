@@ -125,8 +125,8 @@ func runRow(t *testing.T, b *bed, call externalCall, how verdict, crash crashPoi
 			return passes
 		}
 		dead = true
-		close(crashed)
 		s.crash()
+		close(crashed)
 		if crash.passes {
 			return passes
 		}
@@ -244,8 +244,8 @@ func (c *crashAt) judge(m message) verdict {
 		return passes
 	}
 	c.dead = true
-	close(c.crashed)
 	c.s.crash()
+	close(c.crashed)
 	return fails
 }
 

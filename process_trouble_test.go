@@ -108,11 +108,12 @@ func TestAProcessThatDiesInAnyStateIsWaitedForAndLosesNothing(t *testing.T) {
 			inBubble(t, 2, func(t *testing.T, b *bed) {
 				b.produce(400)
 				var died atomic.Bool
+				process := b.process
 				b.tap = &tap{process: b.address, judge: func(m message) verdict {
 					if m.call != state || m.answer || !died.CompareAndSwap(false, true) {
 						return passes
 					}
-					b.process.Close()
+					process.Close()
 					return fails
 				}}
 				s := b.start()
