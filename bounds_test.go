@@ -41,6 +41,7 @@ func near(t *testing.T, what string, got, want time.Duration) {
 }
 
 func TestTheWaitBetweenConversationsDoublesToItsMaximumAndBeginsAnewAfterALongOne(t *testing.T) {
+	t.Parallel()
 	inBubble(t, 1, func(t *testing.T, b *bed) {
 		b.process.RefuseRun(true)
 		s := b.start("FLOW_RECONNECT_MAX_BACKOFF=5s")
@@ -111,6 +112,7 @@ func TestASuspectIsHeldForEightTimesTheWaitFromItsSecondFailureOn(t *testing.T) 
 }
 
 func TestAStallsClockRunsFromTheFirstSendThroughRedeliveryAndBeginsAnewAtACommit(t *testing.T) {
+	t.Parallel()
 	inBubble(t, 1, func(t *testing.T, b *bed) {
 		stalled := func(s *instance) time.Duration {
 			t.Helper()
@@ -173,6 +175,7 @@ func TestAStopWaitsTenSecondsForTheProcessAndNoLonger(t *testing.T) {
 }
 
 func TestARevokeWaitsThreeSecondsForWritesThatAreNotConfirmedAndCommitsNothingOfThem(t *testing.T) {
+	t.Parallel()
 	inBubble(t, 2, func(t *testing.T, b *bed) {
 		var hanging atomic.Bool
 		var synced atomic.Int64 // when the member learned what it has, the last time
@@ -207,6 +210,7 @@ func TestARevokeWaitsThreeSecondsForWritesThatAreNotConfirmedAndCommitsNothingOf
 }
 
 func TestACommitGoesOutTwentyMillisecondsAfterTheFirstConfirmation(t *testing.T) {
+	t.Parallel()
 	inBubble(t, 1, func(t *testing.T, b *bed) {
 		var confirmed, committed atomic.Int64
 		b.tap = &tap{process: b.address, judge: func(m message) verdict {
@@ -227,6 +231,7 @@ func TestACommitGoesOutTwentyMillisecondsAfterTheFirstConfirmation(t *testing.T)
 }
 
 func TestAWriteThatIsNotAnsweredForTheDeliveryTimeoutFailsTheConversation(t *testing.T) {
+	t.Parallel()
 	inBubble(t, 2, func(t *testing.T, b *bed) {
 		b.deployment.Outlets[0].Producer = map[string]string{"delivery.timeout.ms": "60000"}
 		var healed atomic.Bool
@@ -256,6 +261,7 @@ func TestAWriteThatIsNotAnsweredForTheDeliveryTimeoutFailsTheConversation(t *tes
 }
 
 func TestCommitsThatAreRefusedForTheAPITimeoutFailTheConversation(t *testing.T) {
+	t.Parallel()
 	inBubble(t, 2, func(t *testing.T, b *bed) {
 		var first atomic.Int64
 		var healed atomic.Bool
@@ -288,6 +294,7 @@ func TestCommitsThatAreRefusedForTheAPITimeoutFailTheConversation(t *testing.T) 
 }
 
 func TestAConversationEndsWithinFiveSecondsWhateverHangs(t *testing.T) {
+	t.Parallel()
 	inBubble(t, 4, func(t *testing.T, b *bed) {
 		b.process.Inject(testkit.Fault{Do: testkit.Hang, When: testkit.OfPartition("in", 1)})
 		writing := make(chan struct{}, 100)
@@ -371,6 +378,7 @@ func TestReadyNeedsEveryOneOfItsConditions(t *testing.T) {
 }
 
 func TestWhatIsAcknowledgedWhenAConversationFailsIsWrittenAndCommitted(t *testing.T) {
+	t.Parallel()
 	inBubble(t, 2, func(t *testing.T, b *bed) {
 		// The write is answered half a second after the conversation failed.
 		var held atomic.Bool
@@ -426,6 +434,7 @@ func TestAPartitionThatWasPausedIsReadAgainWhenThereIsRoom(t *testing.T) {
 }
 
 func TestAPartitionThatComesBackWaitsForTheAnswerToItsOldBatch(t *testing.T) {
+	t.Parallel()
 	inBubble(t, 2, func(t *testing.T, b *bed) {
 		first := b.startPod()
 		first.awaitReady()

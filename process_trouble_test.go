@@ -33,6 +33,7 @@ func (b *bed) restartProcess(away time.Duration) {
 }
 
 func TestABatchThatHangsForEverHoldsItsPartitionAlone(t *testing.T) {
+	t.Parallel()
 	inBubble(t, 4, func(t *testing.T, b *bed) {
 		b.produce(1000)
 		b.process.Inject(testkit.Fault{Do: testkit.Hang, When: testkit.AtOffset("in", 1, 57)})
@@ -83,6 +84,7 @@ func (c bytewiseConn) Write(p []byte) (int, error) {
 }
 
 func TestAProcessThatAnswersByteByByteIsUnderstood(t *testing.T) {
+	t.Parallel()
 	inBubble(t, 2, func(t *testing.T, b *bed) {
 		b.process.Close()
 		l, err := b.net.listen("tcp", b.address)
@@ -135,6 +137,7 @@ func TestAProcessThatDiesInAnyStateIsWaitedForAndLosesNothing(t *testing.T) {
 }
 
 func TestAProcessThatDiesAtAStopDoesNotHoldItUp(t *testing.T) {
+	t.Parallel()
 	inBubble(t, 2, func(t *testing.T, b *bed) {
 		b.process.Inject(testkit.Fault{Do: testkit.Obey, Delay: 5 * time.Second, When: testkit.AtOffset("in", 1, 20)})
 		b.produce(400)
@@ -157,6 +160,7 @@ func TestAProcessThatDiesAtAStopDoesNotHoldItUp(t *testing.T) {
 }
 
 func TestAProcessThatRestartsFasterThanTheBackoffIsNotChased(t *testing.T) {
+	t.Parallel()
 	inBubble(t, 2, func(t *testing.T, b *bed) {
 		b.produce(1000)
 		s := b.start()
@@ -177,6 +181,7 @@ func TestAProcessThatRestartsFasterThanTheBackoffIsNotChased(t *testing.T) {
 }
 
 func TestAProcessThatNeverAnswersDiscoverIsAskedAgainAndNothingIsRead(t *testing.T) {
+	t.Parallel()
 	inBubble(t, 2, func(t *testing.T, b *bed) {
 		b.process.SetDiscovery(testkit.DiscoverHangs)
 		b.produce(100)
@@ -221,6 +226,7 @@ func TestAStreamThatIsResetFailsTheConversationAndLosesNothing(t *testing.T) {
 }
 
 func TestAGoAwayEndsNoConversationThatRuns(t *testing.T) {
+	t.Parallel()
 	inBubble(t, 2, func(t *testing.T, b *bed) {
 		s := b.start()
 		s.awaitReady()
@@ -265,6 +271,7 @@ func TestAMessageOfTwentyMebibytesIsRefusedByTheRecordThatItIsFor(t *testing.T) 
 }
 
 func TestAnAnswerToABatchOfThePreviousConversationIsAViolationAndCommitsNothing(t *testing.T) {
+	t.Parallel()
 	inBubble(t, 2, func(t *testing.T, b *bed) {
 		b.produce(400)
 		b.process.Inject(testkit.Fault{Do: testkit.DropConnection, When: testkit.AtOffset("in", 1, 20), Times: 1})
@@ -280,6 +287,7 @@ func TestAnAnswerToABatchOfThePreviousConversationIsAViolationAndCommitsNothing(
 }
 
 func TestAProcessThatComesBackWithAnotherDescriptorEndsTheSidecarWithOne(t *testing.T) {
+	t.Parallel()
 	inBubble(t, 2, func(t *testing.T, b *bed) {
 		b.produce(400)
 		s := b.start()
@@ -301,6 +309,7 @@ func TestAProcessThatComesBackWithAnotherDescriptorEndsTheSidecarWithOne(t *test
 }
 
 func TestAProcessThatEmitsWithoutAnAckIsBoundedAndTold(t *testing.T) {
+	t.Parallel()
 	inBubble(t, 2, func(t *testing.T, b *bed) {
 		var flooding atomic.Bool
 		flooding.Store(true)
@@ -360,6 +369,7 @@ func (b *bed) floodFrom(partitions, bytes int32) (stop func()) {
 }
 
 func TestEmitsOfAllBatchesTogetherAreBoundedAndTheLargestBatchIsTold(t *testing.T) {
+	t.Parallel()
 	inBubble(t, 8, func(t *testing.T, b *bed) {
 		stop := b.floodFrom(8, 600_000) // under the bound, each
 		b.produce(800)
@@ -375,6 +385,7 @@ func TestEmitsOfAllBatchesTogetherAreBoundedAndTheLargestBatchIsTold(t *testing.
 }
 
 func TestNoBatchGoesOutWhileTheEmitsThatAreHeldExceedTheirBudget(t *testing.T) {
+	t.Parallel()
 	inBubble(t, 4, func(t *testing.T, b *bed) {
 		stop := b.floodFrom(2, 700_000) // over the budget together, under twice of it
 		b.produce(400)
@@ -397,6 +408,7 @@ func TestNoBatchGoesOutWhileTheEmitsThatAreHeldExceedTheirBudget(t *testing.T) {
 }
 
 func TestTwoSidecarsMayTalkToOneProcess(t *testing.T) {
+	t.Parallel()
 	inBubble(t, 4, func(t *testing.T, b *bed) {
 		stopLoad := b.keepProducing(200 * time.Millisecond)
 		first, second := b.start(), b.start()
