@@ -344,9 +344,6 @@ func (d *portProperties) connection(requestOverhead time.Duration) Connection {
 		kgo.MetadataMinAge(metadataMinAge),
 		kgo.MetadataMaxAge(d.metadataMaxAge),
 	}
-	if !d.pushMetrics {
-		options = append(options, kgo.DisableClientMetrics())
-	}
 	connection := Connection{Options: options, DialTimeout: d.connectTimeout, Properties: d.effective()}
 	d.secureConnection(&connection)
 	return connection

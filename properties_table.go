@@ -25,7 +25,6 @@ const (
 type propertyValues struct {
 	requestTimeout, connectionIdle, connectTimeout time.Duration
 	retryBackoff, retryBackoffMax, metadataMaxAge  time.Duration
-	pushMetrics                                    bool // to brokers that ask for them (KIP-714)
 	security                                       securityValues
 
 	// of a consumer
@@ -90,7 +89,7 @@ func commonRules() []propertyRule {
 		ignoredProperty("metrics.recording.level", bothClients, noEffect, onMetricsPort).takes(oneOfThese("INFO", "DEBUG", "TRACE")),
 		ignoredProperty("metrics.sample.window.ms", bothClients, noEffect, onMetricsPort).takes(whole(0, longMax)),
 		ignoredProperty("auto.include.jmx.reporter", bothClients, noEffect, onMetricsPort),
-		booleanProperty("enable.metrics.push", bothClients, "true", func(d *portProperties, v bool) { d.pushMetrics = v }).meaning("the client's own metrics go to brokers that ask for them (KIP-714)"),
+		ignoredProperty("enable.metrics.push", bothClients, noEffect, "metrics are there for Prometheus to scrape, and none are pushed to brokers", "false").takes(trueOrFalse),
 		ignoredProperty("security.providers", bothClients, noEffect, noJava, ""),
 		givenProperty("config.providers", anything).meaning("the names of providers of values, such as ${file:/mnt/secret.properties:password}: Java's FileConfigProvider, DirectoryConfigProvider and EnvVarConfigProvider. A key that is not there is refused, where Java takes the reference itself as the value"),
 		givenProperty("config.providers.", anything).meaning("`config.providers.<name>.class` and `.param.allowed.paths` or `.param.allowlist.pattern` of each provider"),

@@ -92,7 +92,7 @@ func TestConsumerWithoutPropertiesHasJavasDefaultsButForTheDocumentedOnes(t *tes
 		"SessionTimeout": 45 * time.Second, "HeartbeatInterval": 3 * time.Second, "RebalanceTimeout": 5 * time.Minute,
 		"RequestTimeoutOverhead": 30 * time.Second, "ConnIdleTimeout": 9 * time.Minute,
 		"MetadataMinAge": 250 * time.Millisecond, "MetadataMaxAge": 5 * time.Second,
-		"DisableFetchCRCValidation": false, "ServerSideBalancer": false, "DisableClientMetrics": false, "AllowAutoTopicCreation": false,
+		"DisableFetchCRCValidation": false, "ServerSideBalancer": false, "AllowAutoTopicCreation": false,
 		// One broker that hangs, or has nothing to send, must not keep the others waiting.
 		"MaxConcurrentFetches": -1,
 		"RequestRetries":       int64(math.MaxInt32),
@@ -164,7 +164,6 @@ func TestEachConsumerPropertyDoesWhatItDoesInJava(t *testing.T) {
 		{"connections.max.idle.ms=60000", "ConnIdleTimeout", time.Minute},
 		{"metadata.max.age.ms=250", "MetadataMaxAge", 250 * time.Millisecond},
 		{"metadata.max.age.ms=300000", "MetadataMaxAge", 5 * time.Minute},
-		{"enable.metrics.push=false", "DisableClientMetrics", true},
 	} {
 		_, client := consumerOf(t, test.line)
 		wantOption(t, client, test.option, test.want)
