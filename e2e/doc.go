@@ -3,6 +3,9 @@
 //
 //	go test -tags e2e -v ./e2e
 //
-// fetches what is missing by setup.sh first, and with -v prints what came twice where that is allowed. It takes five to six minutes on
-// two cores. ANKKA_FLOW_SIDECAR names a binary to test in place of the one of this module.
+// fetches what is missing by setup.sh first, and with -v prints what came twice where that is allowed. ANKKA_FLOW_SIDECAR names a
+// binary to test in place of the one of this module.
+//
+// Some tests are short by themselves and measure what is promised when they are given the time: -soak 1h (with -timeout 2h),
+// -poison 10m, -outage 2m, -backlog 2147483648.
 package e2e
