@@ -32,19 +32,21 @@ func (e *expansion) next(factor float64) float64 {
 	switch {
 	case worst == 0:
 		return factor
-	case worst > factor:
+	case worst > factor, factor == unknownExpansion:
 		return worst
 	}
 	return factor + (worst-factor)/4
 }
 
-// unknownExpansion is reckoned with before the first fetch: it costs one small answer, and too little could cost the pod.
-const unknownExpansion = 16
+// unknownExpansion is reckoned with before the first fetch: it costs one small answer, and too little could cost the pod. Small
+// records that are much alike come near it.
+const unknownExpansion = 256
 
 // limitFetches keeps what one answer may bring of a partition, and of all, within a quarter of their shares of the memory
 // budget: another may be on its way when the first makes a partition pause. The inlet's mu is held.
 func (m *membership) limitFetches() {
-	const leastOfPartition, least = 4 << 10, 64 << 10
+	// A partition whose next batch is over its limit is read when it is the first of a request.
+	const leastOfPartition, least = 128, 64 << 10
 	in, cfg := m.inlet, m.inlet.cfg.Consumer
 	m.limitedFor = m.factor
 	share := float64(in.budget.share()) / 4 / m.factor
