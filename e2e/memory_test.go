@@ -33,7 +33,7 @@ func TestABacklogBeforeABlockedProcessTakesLittleMemory(t *testing.T) {
 		bound      int   // bytes resident
 	}{
 		"12 partitions":               {12, kgo.NoCompression(), 1 << 20, 150 << 20},
-		"12 partitions, compressed":   {12, kgo.ZstdCompression(), 256 << 10, 150 << 20},
+		"12 partitions, compressed":   {12, kgo.ZstdCompression(), 1 << 20, 150 << 20},
 		"1000 partitions":             {1000, kgo.NoCompression(), 16 << 10, 300 << 20},
 		"1000 partitions, compressed": {1000, kgo.ZstdCompression(), 16 << 10, 300 << 20},
 	} {
