@@ -232,6 +232,7 @@ func (b *bed) start(env ...string) *instance {
 		})
 	}()
 	b.t.Cleanup(func() {
+		checkLog(b.t, s.log.String())
 		if b.t.Failed() {
 			b.t.Logf("log of the sidecar:\n%s", s.log)
 		}
@@ -342,8 +343,9 @@ func noRepeats(h *testkit.History) { h.NoRepeats = true }
 
 // memFiles is a disk in memory.
 type memFiles struct {
-	mu    sync.Mutex
-	files map[string][]byte
+	mu      sync.Mutex
+	files   map[string][]byte
+	failure error // of every change
 }
 
 func newMemFiles() *memFiles { return &memFiles{files: map[string][]byte{}} }
@@ -370,11 +372,22 @@ func (f *memFiles) ReadFile(name string) ([]byte, error) {
 	return nil, &fs.PathError{Op: "open", Path: name, Err: fs.ErrNotExist}
 }
 
-func (f *memFiles) WriteFile(name string, content []byte) error { f.write(name, content); return nil }
-func (f *memFiles) MkdirAll(string) error                       { return nil }
+func (f *memFiles) WriteFile(name string, content []byte) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.failure == nil {
+		f.files[name] = content
+	}
+	return f.failure
+}
+
+func (f *memFiles) MkdirAll(string) error { return nil }
 func (f *memFiles) Remove(name string) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if f.failure != nil {
+		return f.failure
+	}
 	delete(f.files, name)
 	return nil
 }

@@ -32,8 +32,8 @@ func (m *membership) requestCommit() {
 // commitLoop commits the confirmed frontier of every partition, one request at a time, until ctx ends. Confirmations that
 // come while a request is out go with the next one.
 func (m *membership) commitLoop(ctx context.Context) {
-	var failing time.Time // since when commits fail
-	told := ""
+	var failing time.Time           // since when commits fail
+	causes := map[string]*trouble{} // why, since then
 	for {
 		select {
 		case <-m.commitDue:
@@ -46,16 +46,20 @@ func (m *membership) commitLoop(ctx context.Context) {
 		began := time.Now()
 		err := m.commit(ctx)
 		if err == nil || errors.Is(err, errNothingHeld) {
-			failing, told = time.Time{}, ""
+			failing = time.Time{}
+			clear(causes)
 			continue
 		}
-		m.inlet.stats.commitFailures.WithLabelValues(commitCause(err)).Inc()
+		cause, now := commitCause(err), time.Now()
+		m.inlet.stats.commitFailures.WithLabelValues(cause).Inc()
 		if failing.IsZero() {
 			failing = began
 		}
-		if cause := err.Error(); cause != told && !errors.Is(err, kerr.RebalanceInProgress) && ctx.Err() == nil {
-			told = cause
-			m.inlet.log.Warn("offsets could not be committed; trying again", "cause", err)
+		if causes[cause] == nil {
+			causes[cause] = newTrouble(now, firstTroublePause)
+		}
+		if known := causes[cause]; !errors.Is(err, kerr.RebalanceInProgress) && ctx.Err() == nil && known.due(now, maxTroublePause) {
+			m.inlet.log.Warn("offsets could not be committed; trying again", "cause", err, "failures", known.times, "since", utc(known.since))
 		}
 		if bound := m.inlet.cfg.Consumer.DefaultAPITimeout; time.Since(failing) >= bound {
 			m.inlet.failConversation(&failure{kind: endCommit, cause: fmt.Errorf("inlet '%s': offsets could not be committed for %s (default.api.timeout.ms): %w", m.inlet.cfg.Name, bound, err)})

@@ -10,7 +10,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/google/uuid"
 	"github.com/thinkmorestupidless/ankka-flow-sidecar/flowv1"
 	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc"
@@ -68,14 +67,14 @@ type answeredBatch struct {
 	batch *batch
 }
 
-// converse runs one conversation over conn until it fails or stop ends, and returns why: nil for a stop. Everything that
+// converse runs the conversation of that id over conn until it fails or stop ends, and returns why: nil for a stop. Everything that
 // it started has ended when it returns, at most stopBound or finishBound and the closing of the producers later.
-func (s *sidecar) converse(stop context.Context, conn *grpc.ClientConn, wait time.Duration, restarted bool) error {
+func (s *sidecar) converse(stop context.Context, id string, conn *grpc.ClientConn, wait time.Duration, restarted bool) error {
 	// The stream and the writing outlive a stop, which first ends taking in.
 	streamCtx, end := context.WithCancelCause(context.WithoutCancel(stop))
 	defer end(nil)
 	c := &conversation{
-		id: uuid.NewString(), cfg: s.cfg, inlets: s.inlets, outlets: s.outlets, producers: map[string]*producer{},
+		id: id, cfg: s.cfg, inlets: s.inlets, outlets: s.outlets, producers: map[string]*producer{},
 		maxBackoff: s.cfg.ReconnectMaxBackoff, end: end, freed: make(chan struct{}, 1), withProcess: map[uint64]*batch{},
 		ready: newMailbox[*assignment](), writes: newMailbox[*batch](),
 	}
@@ -116,7 +115,8 @@ func (s *sidecar) converse(stop context.Context, conn *grpc.ClientConn, wait tim
 		return &failure{kind: endProcessGone, cause: fmt.Errorf("the conversation broke off at its start: %w", inWords(err)), gone: status.Code(err) == codes.Unavailable}
 	}
 	s.metrics.conversations.Inc()
-	c.log.Info("conversation started")
+	c.log.Log(stop, s.streak.level(), "conversation started")
+	defer s.streak.watch(c.log)()
 
 	work, workCtx := errgroup.WithContext(streamCtx)
 	sending, stopSending := context.WithCancel(workCtx)

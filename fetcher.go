@@ -63,7 +63,7 @@ type inlet struct {
 
 func newInlet(cfg *InletConfig, pod string, network network, budget *memoryBudget, ready *readiness, stats *inletStats, log *slog.Logger) *inlet {
 	return &inlet{
-		cfg: cfg, identity: staticIdentity(cfg, pod), network: network, budget: budget, ready: ready, log: log.With("inlet", cfg.Name, "topic", cfg.Topic), troubles: newTroubles(cfg.Consumer.Connection, log.With("inlet", cfg.Name)),
+		cfg: cfg, identity: staticIdentity(cfg, pod), network: network, budget: budget, ready: ready, log: log.With("inlet", cfg.Name, "topic", cfg.Topic), troubles: newTroubles(cfg.Consumer.Connection, cfg.Topic, log.With("inlet", cfg.Name)),
 		held: map[int32]*assignment{}, dropped: map[int32]*batch{}, arrival: make(chan struct{}), stalls: map[int32]*stall{},
 		stats: stats, java: newJavaClient(&cfg.PortConfig), label: labels("inlet", cfg.Name), histories: map[int32]*history{},
 	}
@@ -86,7 +86,7 @@ func staticIdentity(cfg *InletConfig, pod string) string {
 // run keeps the inlet a member of its group for as long as conversations run, until ctx ends. It leaves when no
 // conversation has run for a session timeout, and begins anew with a new client when the old one cannot go on.
 func (in *inlet) run(ctx context.Context) {
-	const firstPause, maxPause, lasting = 500 * time.Millisecond, 10 * time.Second, 30 * time.Second
+	const firstPause, maxPause, lasting = 500 * time.Millisecond, 30 * time.Second, 30 * time.Second
 	pause := firstPause
 	for {
 		in.mu.Lock()
@@ -175,10 +175,14 @@ func (in *inlet) holdSuspects(wait time.Duration, restarted bool, maxBackoff tim
 	var longest time.Duration
 	for _, a := range failed {
 		s := a.suspect
+		level := slog.LevelInfo
+		if s.hold > 0 {
+			level = slog.LevelDebug // it was told, and goes on
+		}
 		// Over twice the maximum backoff the wait itself begins anew at 500 ms.
 		s.hold = max(s.hold, min(8*wait, 2*maxBackoff+time.Second))
 		a.hold(s.hold)
-		in.log.Info("partition held back after repeated failures", "partition", a.partition, "offset", a.base, "hold", s.hold, "cause", s.cause)
+		in.log.Log(context.Background(), level, "partition held back after repeated failures", "partition", a.partition, "offset", a.base, "hold", s.hold, "cause", s.cause)
 		longest = max(longest, s.hold)
 	}
 	// All are tried again together: one after another they would keep the conversations short and the backoffs long.

@@ -46,7 +46,7 @@ func TestPoisonedPartitionsCostTheOthersLittleTime(t *testing.T) {
 				time.Sleep(20 * time.Minute)
 				var waited time.Duration
 				for line := range strings.Lines(s.log.String()[from:]) {
-					if _, backoff, ok := strings.Cut(strings.TrimSpace(line), "msg=reconnecting backoff="); ok {
+					if _, backoff, ok := strings.Cut(strings.TrimSpace(line), " backoff="); ok {
 						d, err := time.ParseDuration(backoff)
 						if err != nil {
 							t.Fatal(err)

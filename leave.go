@@ -46,9 +46,9 @@ func (m *membership) leaveStatic(bound time.Duration) {
 	memberID, _ := m.client.GroupMetadata()
 	cfg := m.inlet.cfg
 	conns := newConnections(m.inlet.network, cfg.Consumer.Connection, m.inlet.troubles)
-	client, err := kgo.NewClient(clientOptions(&cfg.PortConfig, cfg.Consumer.Connection, conns, m.inlet.log)...)
+	client, err := kgo.NewClient(clientOptions(&cfg.PortConfig, cfg.Consumer.Connection, conns)...)
 	if err != nil {
-		m.inlet.log.Warn("the group could not be left", "cause", err)
+		m.tellStays(err)
 		return
 	}
 	defer conns.closeClient(client.Close, closeBound)
@@ -72,8 +72,12 @@ func (m *membership) leaveStatic(bound time.Duration) {
 		}
 	}
 	if err != nil {
-		m.inlet.log.Warn("the group could not be left: the partitions wait for the session timeout", "instance_id", m.static, "cause", err)
+		m.tellStays(err)
 	}
+}
+
+func (m *membership) tellStays(why error) {
+	m.inlet.log.Warn("the group could not be left: the partitions wait for the session timeout", "instance_id", m.static, "cause", why)
 }
 
 func (in *inlet) isDynamic() bool {

@@ -22,6 +22,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/google/uuid"
 	"google.golang.org/grpc"
 )
 
@@ -65,6 +66,7 @@ type sidecar struct {
 	inlets  map[string]*inlet
 	outlets map[string]*outlet
 	metrics *metrics
+	streak  *streak
 
 	lastBatch uint64 // the last conversation's last batch id
 }
@@ -113,6 +115,7 @@ func serve(ctx context.Context, cfg *Config, w world, listener net.Listener, log
 		cfg: cfg, log: log, network: w.network, inlets: map[string]*inlet{}, outlets: map[string]*outlet{},
 		ready: newReadiness(w.files, cfg.StateDir, cfg.Inlets, cfg.Outlets, log),
 	}
+	s.streak = newStreak(cfg.ReconnectMaxBackoff, s.ready, log)
 	budget := &memoryBudget{limit: fetchedAtMost}
 	s.metrics = newMetrics(s.ready, budget)
 	var inlets []*inlet
@@ -126,7 +129,7 @@ func serve(ctx context.Context, cfg *Config, w world, listener net.Listener, log
 		o := &cfg.Outlets[i]
 		out := &outlet{
 			cfg: o, network: w.network, ready: s.ready, log: log.With("outlet", o.Name, "topic", o.Topic),
-			troubles: newTroubles(o.Producer.Connection, log.With("outlet", o.Name)), stats: s.metrics.outlet(o.Name), java: newJavaClient(&o.PortConfig),
+			troubles: newTroubles(o.Producer.Connection, o.Topic, log.With("outlet", o.Name)), stats: s.metrics.outlet(o.Name), java: newJavaClient(&o.PortConfig),
 		}
 		s.outlets[o.Name] = out
 		outlets = append(outlets, out)
@@ -174,7 +177,8 @@ func (s *sidecar) converseUntilStopped(ctx context.Context) int {
 		}
 		elsewhere = nil
 		began := time.Now()
-		err = s.converse(ctx, conn, waited, restarted || away)
+		id := uuid.NewString()
+		err = s.converse(ctx, id, conn, waited, restarted || away)
 		_ = conn.Close()
 		s.metrics.ended(err)
 		if ctx.Err() != nil {
@@ -184,8 +188,7 @@ func (s *sidecar) converseUntilStopped(ctx context.Context) int {
 		if time.Since(began) > 2*s.cfg.ReconnectMaxBackoff {
 			backoff = firstBackoff
 		}
-		s.log.Warn("the conversation failed; everything resumes from the last commits", failureAttrs(err)...)
-		s.log.Info("reconnecting", "backoff", backoff)
+		s.streak.failed(id, err, time.Since(began), backoff)
 		s.metrics.backoff.Set(backoff.Seconds())
 		waitedOut := wait(ctx, backoff)
 		s.metrics.backoff.Set(0)
@@ -196,17 +199,6 @@ func (s *sidecar) converseUntilStopped(ctx context.Context) int {
 		var f *failure
 		restarted = errors.As(err, &f) && f.gone
 	}
-}
-
-// failureAttrs names what a conversation's end is about.
-func failureAttrs(err error) []any {
-	attrs := []any{"cause", err}
-	var f *failure
-	if errors.As(err, &f) && f.batch != nil {
-		b := f.batch
-		attrs = append(attrs, "inlet", b.assignment.inlet.cfg.Name, "topic", b.assignment.inlet.cfg.Topic, "partition", b.assignment.partition, "offset", b.first)
-	}
-	return attrs
 }
 
 // claim takes what the sidecar needs for itself: the metrics port and the state directory. An earlier run's ready file

@@ -50,7 +50,7 @@ func (in *inlet) join(ctx context.Context) (*membership, error) {
 	m := &membership{inlet: in, commitDue: make(chan struct{}, 1), interrupt: func() {}, factor: unknownExpansion}
 	cfg := in.cfg
 	m.conns = newConnections(in.network, cfg.Consumer.Connection, in.troubles)
-	opts := append(clientOptions(&cfg.PortConfig, cfg.Consumer.Connection, m.conns, in.log), cfg.Consumer.Options...)
+	opts := append(clientOptions(&cfg.PortConfig, cfg.Consumer.Connection, m.conns), cfg.Consumer.Options...)
 	opts = append(opts,
 		kgo.ConsumerGroup(cfg.Group), kgo.ConsumeTopics(cfg.Topic), kgo.DisableAutoCommit(), kgo.BlockRebalanceOnPoll(),
 		// A log may end in a transaction's marker. Only who sees it knows that there is nothing more to read.

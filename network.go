@@ -99,12 +99,12 @@ func (c *connections) cut() {
 }
 
 // clientOptions is what every Kafka client of a port has.
-func clientOptions(port *PortConfig, connection Connection, conns *connections, log *slog.Logger) []kgo.Opt {
+func clientOptions(port *PortConfig, connection Connection, conns *connections) []kgo.Opt {
 	opts := []kgo.Opt{
 		kgo.SeedBrokers(port.BootstrapServers...), kgo.ClientID(port.ClientID), kgo.Dialer(conns.connect), kgo.WithContext(conns.alive),
 		kgo.SoftwareNameAndVersion("ankka-flow-sidecar", clientVersion(sidecarVersion())), kgo.DisableClientMetrics(),
 		kgo.WithHooks(&clientTroubles{conns.troubles, conns}),
-		kgo.WithLogger(&clientLog{log: log, told: map[string]time.Time{}}),
+		kgo.WithLogger(&conns.troubles.client),
 	}
 	if connection.Mechanism != nil {
 		opts = append(opts, kgo.SASL(knownMechanism{connection.Mechanism(conns.network)}))
@@ -112,15 +112,25 @@ func clientOptions(port *PortConfig, connection Connection, conns *connections, 
 	return append(opts, connection.Options...)
 }
 
-// clientLog passes the Kafka client's warnings on, each at most once in a while: a broker that is down would fill the log.
+// clientLog passes on what a port's Kafka clients warn of, which come and go with conversations: each thing at once and then
+// ever less often, and all together no more than a few lines a minute. Another port's clients have another.
 type clientLog struct {
-	log *slog.Logger
+	log   *slog.Logger // with the port's name and topic
+	topic string
 
-	mu   sync.Mutex
-	told map[string]time.Time
+	mu     sync.Mutex
+	told   map[string]*trouble // by message, broker and error
+	minute time.Time           // the beginning of the one that lines are counted in
+	lines  int
+	untold int // since the last line
 }
 
-const clientLogInterval = time.Minute
+const (
+	firstClientPause   = time.Minute
+	maxClientPause     = 10 * time.Minute
+	clientLinesAMinute = 4
+	maxClientTroubles  = 100 // remembered
+)
 
 func (*clientLog) Level() kgo.LogLevel { return kgo.LogLevelWarn }
 
@@ -128,20 +138,51 @@ func (l *clientLog) Log(level kgo.LogLevel, msg string, keyvals ...any) {
 	if level > kgo.LogLevelWarn || toldAsTrouble(msg) {
 		return
 	}
+	key, attrs := msg, make([]any, 0, len(keyvals)+2)
+	for i := 0; i+1 < len(keyvals); i += 2 {
+		name, value := fmt.Sprint(keyvals[i]), keyvals[i+1]
+		if failed, ok := value.(error); ok {
+			value = failed.Error()
+		} else if text, ok := value.(fmt.Stringer); ok {
+			value = text.String()
+		}
+		switch name {
+		case "err", "error":
+			name = "cause"
+			key += fmt.Sprint(" ", value)
+		case "broker":
+			key += fmt.Sprint(" ", value)
+		case "topic":
+			if value == l.topic {
+				continue // the line has it
+			}
+			name = "other_topic"
+		}
+		attrs = append(attrs, name, value)
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if last, ok := l.told[msg]; ok && time.Since(last) < clientLogInterval {
+	now := time.Now()
+	if now.Sub(l.minute) >= time.Minute {
+		l.minute, l.lines = now, 0
+	}
+	known := l.told[key]
+	if known == nil {
+		if l.told == nil || len(l.told) >= maxClientTroubles {
+			l.told = map[string]*trouble{}
+		}
+		known = newTrouble(now, firstClientPause)
+		l.told[key] = known
+	}
+	if l.lines >= clientLinesAMinute || !known.due(now, maxClientPause) {
+		l.untold++
 		return
 	}
-	l.told[msg] = time.Now()
-	for i := 1; i < len(keyvals); i += 2 {
-		if err, ok := keyvals[i].(error); ok {
-			keyvals[i] = err.Error()
-		} else if s, ok := keyvals[i].(fmt.Stringer); ok {
-			keyvals[i] = s.String()
-		}
+	if l.untold > 0 {
+		attrs = append(attrs, "untold", l.untold)
 	}
-	l.log.Warn("kafka client: "+msg, keyvals...)
+	l.lines, l.untold = l.lines+1, 0
+	l.log.Warn("kafka client: "+msg, attrs...)
 }
 
 // toldAsTrouble says that troubles tells in words what the message is about.

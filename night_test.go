@@ -73,6 +73,7 @@ func TestTheLogOfABadNightIsShortAndTellsTheStory(t *testing.T) {
 			t.Errorf("alerts %q, not %q", alerts, want)
 		}
 		lines := s.logged()
+		checkLog(t, s.log.String())
 		t.Logf("%d lines", len(lines))
 		if len(lines) >= 200 {
 			t.Errorf("%d lines", len(lines))

@@ -31,6 +31,8 @@ type readiness struct {
 	stopping bool
 	is       bool // the file is there
 	failed   bool // the last change of the file did not succeed
+	told     bool // what the log said last
+	folded   bool // changes come and go with conversations that fail again and again
 }
 
 type inletReadiness struct{ joined, fed, topic bool }
@@ -81,10 +83,28 @@ func (r *readiness) set(change func()) {
 		r.failed = true
 		return
 	}
-	if ready != r.is {
-		r.log.Info("readiness", "ready", ready)
-	}
+	changed := ready != r.is
 	r.is, r.failed = ready, false
+	if r.folded && changed {
+		r.log.Debug("readiness", "ready", ready)
+	}
+	r.tell()
+}
+
+// fold keeps changes out of the log, except at debug, while it is on. What holds when it is turned off is told, if it is news.
+func (r *readiness) fold(yes bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.folded = yes
+	r.tell()
+}
+
+// tell says what is ready now, if that is news. mu is held.
+func (r *readiness) tell() {
+	if !r.folded && r.told != r.is {
+		r.told = r.is
+		r.log.Info("readiness", "ready", r.is)
+	}
 }
 
 // now says whether the file is there.

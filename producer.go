@@ -62,7 +62,7 @@ func (o *outlet) open(ctx context.Context, background *sync.WaitGroup, writes ma
 	p := &producer{outlet: o}
 	p.maxBatch.Store(cmp.Or(o.cfg.Producer.MaxRequestSize, defaultMaxMessageBytes))
 	p.conns = newConnections(o.network, o.cfg.Producer.Connection, o.troubles)
-	opts := append(clientOptions(&o.cfg.PortConfig, o.cfg.Producer.Connection, p.conns, o.log), o.cfg.Producer.Options...)
+	opts := append(clientOptions(&o.cfg.PortConfig, o.cfg.Producer.Connection, p.conns), o.cfg.Producer.Options...)
 	opts = append(opts, kgo.DefaultProduceTopic(o.cfg.Topic), kgo.AllowIdempotentProduceCancellation(), kgo.WithHooks(&producerHook{o.java, o.stats}), kgo.ProducerBatchMaxBytesFn(func(string) int32 { return p.maxBatch.Load() }))
 	client, err := kgo.NewClient(opts...)
 	if err != nil {

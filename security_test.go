@@ -370,7 +370,7 @@ func TestAWSCredentialsComeFromAWebIdentityOrTheContainersAgentAndAreRenewedBefo
 func TestATroubleIsToldAtOnceThenEverLessOftenAndWhenItIsOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log bytes.Buffer
-		troubles := newTroubles(Connection{}, slog.New(slog.NewTextHandler(&log, nil)))
+		troubles := newTroubles(Connection{}, "t", slog.New(slog.NewTextHandler(&log, nil)))
 		for range 3600 {
 			troubles.tell("broker b", "b is down")
 			time.Sleep(time.Second)

@@ -26,24 +26,44 @@ import (
 type troubles struct {
 	connection Connection
 	log        *slog.Logger
+	client     clientLog // of every client of the port
 
 	mu    sync.Mutex
 	told  map[string]map[string]*trouble // by what it is about, then by sentence
 	fresh map[string]bool                // brokers, host:port, of whom nothing was heard since the connection was made
 }
 
+// trouble is one thing that goes wrong, perhaps again and again.
 type trouble struct {
 	since, next time.Time // when it began, and not before when it is told again
 	pause       time.Duration
+	times       int
+}
+
+// newTrouble is one that is told again after a first pause.
+func newTrouble(now time.Time, pause time.Duration) *trouble {
+	return &trouble{since: now, pause: pause}
+}
+
+// due counts it and says whether it is to be told now. The pauses between double up to longest.
+func (k *trouble) due(now time.Time, longest time.Duration) bool {
+	k.times++
+	if now.Before(k.next) {
+		return false
+	}
+	k.next, k.pause = now.Add(k.pause), min(2*k.pause, longest)
+	return true
 }
 
 const (
 	firstTroublePause = time.Second
 	maxTroublePause   = 5 * time.Minute
+	maxSentences      = 4 // about one thing; more are told as one, since some differ at each attempt
 )
 
-func newTroubles(connection Connection, log *slog.Logger) *troubles {
-	return &troubles{connection: connection, log: log, told: map[string]map[string]*trouble{}, fresh: map[string]bool{}}
+// newTroubles is a port's. log has its name, as inlet or outlet.
+func newTroubles(connection Connection, topic string, log *slog.Logger) *troubles {
+	return &troubles{connection: connection, log: log, client: clientLog{log: log.With("topic", topic), topic: topic}, told: map[string]map[string]*trouble{}, fresh: map[string]bool{}}
 }
 
 // tell says a sentence about something, unless it was said a short time ago.
@@ -51,18 +71,23 @@ func (t *troubles) tell(about, sentence string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	now := time.Now()
-	if t.told[about] == nil {
-		t.told[about] = map[string]*trouble{}
+	sentences := t.told[about]
+	if sentences == nil {
+		sentences = map[string]*trouble{}
+		t.told[about] = sentences
 	}
-	known := t.told[about][sentence]
+	key := sentence
+	if sentences[key] == nil && len(sentences) >= maxSentences {
+		key = "" // any other
+	}
+	known := sentences[key]
 	if known == nil {
-		known = &trouble{since: now, pause: firstTroublePause}
-		t.told[about][sentence] = known
-	} else if now.Before(known.next) {
-		return
+		known = newTrouble(now, firstTroublePause)
+		sentences[key] = known
 	}
-	known.next, known.pause = now.Add(known.pause), min(2*known.pause, maxTroublePause)
-	t.log.Warn(sentence, "since", known.since.UTC().Format(time.RFC3339))
+	if known.due(now, maxTroublePause) {
+		t.log.Warn(sentence, "since", utc(known.since))
+	}
 }
 
 // over says that nothing is wrong with it any more, if something was.
