@@ -32,8 +32,7 @@ func (m *membership) requestCommit() {
 // commitLoop commits the confirmed frontier of every partition, one request at a time, until ctx ends. Confirmations that
 // come while a request is out go with the next one.
 func (m *membership) commitLoop(ctx context.Context) {
-	var failing time.Time           // since when commits fail
-	causes := map[string]*trouble{} // why, since then
+	var failing time.Time // since when commits fail
 	for {
 		select {
 		case <-m.commitDue:
@@ -47,7 +46,6 @@ func (m *membership) commitLoop(ctx context.Context) {
 		err := m.commit(ctx)
 		if err == nil || errors.Is(err, errNothingHeld) {
 			failing = time.Time{}
-			clear(causes)
 			continue
 		}
 		cause, now := commitCause(err), time.Now()
@@ -55,10 +53,12 @@ func (m *membership) commitLoop(ctx context.Context) {
 		if failing.IsZero() {
 			failing = began
 		}
-		if causes[cause] == nil {
-			causes[cause] = newTrouble(now, firstTroublePause)
+		known := m.inlet.commitTroubles[cause]
+		if known == nil {
+			known = newTrouble(now, firstTroublePause)
+			m.inlet.commitTroubles[cause] = known
 		}
-		if known := causes[cause]; !errors.Is(err, kerr.RebalanceInProgress) && ctx.Err() == nil && known.due(now, maxTroublePause) {
+		if !errors.Is(err, kerr.RebalanceInProgress) && ctx.Err() == nil && known.due(now, maxTroublePause) {
 			m.inlet.log.Warn("offsets could not be committed; trying again", "cause", err, "failures", known.times, "since", utc(known.since))
 		}
 		if bound := m.inlet.cfg.Consumer.DefaultAPITimeout; time.Since(failing) >= bound {
@@ -130,6 +130,9 @@ func (m *membership) commit(ctx context.Context) error {
 	m.cancelCommit = nil
 	in.notify()
 	in.mu.Unlock()
+	if result == nil {
+		clear(in.commitTroubles)
+	}
 	return result
 }
 

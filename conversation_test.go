@@ -35,7 +35,7 @@ func converseWith(t *testing.T, stop context.Context, discoveryTimeout time.Dura
 		cfg: &Config{ReconnectMaxBackoff: 30 * time.Second, DiscoveryTimeout: discoveryTimeout}, log: log,
 		ready: newReadiness(newMemFiles(), "/", nil, nil, log),
 	}
-	s.streak = newStreak(s.cfg.ReconnectMaxBackoff, s.ready, log)
+	s.streak = newStreak(s.cfg, s.ready, log)
 	done := make(chan error, 1)
 	go func() {
 		defer closeConn(conn)

@@ -43,6 +43,8 @@ type inlet struct {
 	label    []*dto.LabelPair // inlet
 	troubles *troubles
 
+	commitTroubles map[string]*trouble // why commits fail since the last that stands; the commit loop's of the membership
+
 	mu           sync.Mutex // guards all below and every assignment: the lock of promise 5
 	held         map[int32]*assignment
 	dropped      map[int32]*batch // revoked while they were with the process, which has not answered them yet
@@ -65,7 +67,7 @@ func newInlet(cfg *InletConfig, pod string, network network, budget *memoryBudge
 	return &inlet{
 		cfg: cfg, identity: staticIdentity(cfg, pod), network: network, budget: budget, ready: ready, log: log.With("inlet", cfg.Name, "topic", cfg.Topic), troubles: newTroubles(cfg.Consumer.Connection, cfg.Topic, log.With("inlet", cfg.Name)),
 		held: map[int32]*assignment{}, dropped: map[int32]*batch{}, arrival: make(chan struct{}), stalls: map[int32]*stall{},
-		stats: stats, java: newJavaClient(&cfg.PortConfig), label: labels("inlet", cfg.Name), histories: map[int32]*history{},
+		stats: stats, java: newJavaClient(&cfg.PortConfig), label: labels("inlet", cfg.Name), histories: map[int32]*history{}, commitTroubles: map[string]*trouble{},
 	}
 }
 

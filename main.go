@@ -115,7 +115,7 @@ func serve(ctx context.Context, cfg *Config, w world, listener net.Listener, log
 		cfg: cfg, log: log, network: w.network, inlets: map[string]*inlet{}, outlets: map[string]*outlet{},
 		ready: newReadiness(w.files, cfg.StateDir, cfg.Inlets, cfg.Outlets, log),
 	}
-	s.streak = newStreak(cfg.ReconnectMaxBackoff, s.ready, log)
+	s.streak = newStreak(cfg, s.ready, log)
 	budget := &memoryBudget{limit: fetchedAtMost}
 	s.metrics = newMetrics(s.ready, budget)
 	var inlets []*inlet

@@ -15,6 +15,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -395,12 +396,18 @@ func (b *bed) deleteBefore(partition int32, offset int64) {
 
 // refuseCommits refuses the next n commits.
 func (b *bed) refuseCommits(n int, why *kerr.Error) {
+	var left atomic.Int64
+	left.Store(int64(n))
+	b.refuseCommitsWhile(&left, why)
+}
+
+// refuseCommitsWhile refuses each commit and counts down, as long as there is something left.
+func (b *bed) refuseCommitsWhile(left *atomic.Int64, why *kerr.Error) {
 	b.cluster.ControlKey(int16(kmsg.OffsetCommit), func(req kmsg.Request) (kmsg.Response, error, bool) {
 		b.cluster.KeepControl()
-		if n == 0 {
+		if left.Add(-1) < 0 {
 			return nil, nil, false
 		}
-		n--
 		commit := req.(*kmsg.OffsetCommitRequest)
 		resp := commit.ResponseKind().(*kmsg.OffsetCommitResponse)
 		for _, t := range commit.Topics {

@@ -185,9 +185,9 @@ func (l *clientLog) Log(level kgo.LogLevel, msg string, keyvals ...any) {
 	l.log.Warn("kafka client: "+msg, attrs...)
 }
 
-// toldAsTrouble says that troubles tells in words what the message is about.
+// toldAsTrouble says that troubles, or the commit loop, tells in words what the message is about.
 func toldAsTrouble(msg string) bool {
-	return slices.ContainsFunc([]string{"unable to open connection to broker", "unable to request api versions", "unable to initialize sasl", "read from broker received EOF during api versions", "read from broker errored, killing connection after 0"},
+	return slices.ContainsFunc([]string{"unable to commit offset for topic partition", "unable to open connection to broker", "unable to request api versions", "unable to initialize sasl", "read from broker received EOF during api versions", "read from broker errored, killing connection after 0"},
 		func(beginning string) bool { return strings.HasPrefix(msg, beginning) })
 }
 

@@ -8,8 +8,7 @@ import (
 	"time"
 )
 
-// lastingMargin over twice the maximum backoff is how long a conversation lasts that ends a streak of failures: a partition
-// that is held back is tried again before (holdSuspects).
+// lastingMargin is over the longest that a conversation takes to find out that it fails.
 const lastingMargin = 10 * time.Second
 
 // streak is what the log tells of conversations that fail one after another. The first failure of a cause is told with all
@@ -30,8 +29,15 @@ type streak struct {
 // maxRepeatPause is between two lines of one cause. The backoff is about as long, unless FLOW_RECONNECT_MAX_BACKOFF is short.
 const maxRepeatPause = 20 * time.Second
 
-func newStreak(maxBackoff time.Duration, ready *readiness, log *slog.Logger) *streak {
-	return &streak{lasting: 2*maxBackoff + lastingMargin, log: log, ready: ready, causes: map[string]*trouble{}}
+func newStreak(cfg *Config, ready *readiness, log *slog.Logger) *streak {
+	lasting := 2 * cfg.ReconnectMaxBackoff // a partition that is held back is tried again by then (holdSuspects)
+	for i := range cfg.Inlets {
+		lasting = max(lasting, cfg.Inlets[i].Consumer.DefaultAPITimeout) // of commits
+	}
+	for i := range cfg.Outlets {
+		lasting = max(lasting, cfg.Outlets[i].Producer.DeliveryTimeout)
+	}
+	return &streak{lasting: lasting + lastingMargin, log: log, ready: ready, causes: map[string]*trouble{}}
 }
 
 // level is that of the lines that come with every conversation.

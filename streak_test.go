@@ -82,7 +82,7 @@ func TestAFailureThatRepeatsIsToldInAFewLinesAMinuteWithItsBackoffUntilItIsOver(
 				remove()
 				at := len(s.log.String())
 				b.awaitCaughtUp(2 * time.Minute)
-				time.Sleep(2 * time.Minute)
+				time.Sleep(3 * time.Minute)
 				after := s.log.String()[at:]
 				if strings.Count(after, "the conversation lasts: its failures are over") != 1 || strings.Count(after, "readiness ready=true") != 1 {
 					t.Errorf("when it is over the log says:\n%s", after)
@@ -100,7 +100,7 @@ func TestEveryCauseOfAFailureIsToldInFullOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log bytes.Buffer
 		logger := slog.New(slog.NewTextHandler(&log, nil))
-		s := newStreak(30*time.Second, newReadiness(newMemFiles(), "/", nil, nil, logger), logger)
+		s := newStreak(&Config{ReconnectMaxBackoff: 30 * time.Second}, newReadiness(newMemFiles(), "/", nil, nil, logger), logger)
 		gone := &failure{kind: endProcessGone, cause: errors.New("the process went away")}
 		refused := &failure{kind: endWriteRefused, cause: errors.New("the write was refused")}
 		for range 3 {
