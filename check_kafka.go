@@ -39,8 +39,8 @@ func askKafka(ctx context.Context, port *PortConfig, connection Connection, opti
 	defer cancel()
 	heard := &overheard{}
 	log := slog.New(heard)
-	conns := newConnections(network, connection, newTroubles(connection, log))
-	all := append(clientOptions(port, connection, conns, log), options...)
+	conns := newConnections(network, connection, newTroubles(connection, port.Topic, log))
+	all := append(clientOptions(port, connection, conns), options...)
 	// Start-up tries again for ever; a person waits for an answer.
 	all = append(all, kgo.RequestRetries(2), kgo.RetryTimeout(checkAskWithin))
 	client, err := kgo.NewClient(all...)

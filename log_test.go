@@ -45,7 +45,7 @@ func documentedEvents(t *testing.T) []logEvent {
 	for _, m := range regexp.MustCompile("(?m)^\\| `([^`]+)` \\| (info|warn|error) \\|([^|]*)\\|").FindAllStringSubmatch(string(text), -1) {
 		required, optional, _ := strings.Cut(m[3], "or ")
 		events = append(events, logEvent{
-			text: m[1], message: regexp.MustCompile("^" + strings.ReplaceAll(regexp.QuoteMeta(m[1]), "…", ".+") + "$"),
+			text: m[1], message: regexp.MustCompile("^" + strings.ReplaceAll(regexp.QuoteMeta(m[1]), "…", ".*") + "$"),
 			level: strings.ToUpper(m[2]), keys: names(required), optional: names(optional), free: strings.HasPrefix(m[1], "kafka client: "),
 		})
 	}
