@@ -44,9 +44,9 @@ func TestTheWaitBetweenConversationsDoublesToItsMaximumAndBeginsAnewAfterALongOn
 	t.Parallel()
 	inBubble(t, 1, func(t *testing.T, b *bed) {
 		b.process.RefuseRun(true)
-		s := b.start("FLOW_RECONNECT_MAX_BACKOFF=5s")
+		s := b.start("FLOW_RECONNECT_MAX_BACKOFF=5s", "FLOW_LOG_LEVEL=debug")
 		time.Sleep(40 * time.Second)
-		at := s.times("msg=reconnecting")
+		at := s.times("reconnecting", "backoff=")
 		var waits []time.Duration
 		for i := range at[:len(at)-1] {
 			waits = append(waits, at[i+1].Sub(at[i]).Round(time.Millisecond))
@@ -62,7 +62,7 @@ func TestTheWaitBetweenConversationsDoublesToItsMaximumAndBeginsAnewAfterALongOn
 			time.Sleep(tt.lasts - time.Since(s.times("conversation started")[s.told("conversation started")-1]))
 			b.process.DropConnections()
 			time.Sleep(100 * time.Millisecond)
-			if last := s.logged("msg=reconnecting"); !strings.Contains(last[len(last)-1], "backoff="+tt.wait.String()) {
+			if last := s.logged("reconnecting", "backoff="); !strings.Contains(last[len(last)-1], "backoff="+tt.wait.String()) {
 				t.Errorf("after %s: %s", tt.lasts, last[len(last)-1])
 			}
 		}
@@ -324,7 +324,7 @@ func TestAConversationEndsWithinFiveSecondsWhateverHangs(t *testing.T) {
 func TestTwoHundredConversationsLeaveNoGoroutineBehind(t *testing.T) {
 	inBubble(t, 4, func(t *testing.T, b *bed) {
 		before := goleak.IgnoreCurrent()
-		s := b.start("FLOW_RECONNECT_MAX_BACKOFF=500ms")
+		s := b.start("FLOW_RECONNECT_MAX_BACKOFF=500ms", "FLOW_LOG_LEVEL=debug")
 		s.awaitReady()
 		b.process.Inject(testkit.Fault{Do: testkit.DropConnection})
 		b.produce(10)

@@ -14,6 +14,8 @@ import (
 )
 
 const (
+	firstCommitPause = 90 * time.Second // between two lines about commits that fail
+
 	commitDelay   = 20 * time.Millisecond  // a commit carries what is confirmed within it
 	commitRetry   = 250 * time.Millisecond // after a commit that was refused or not answered
 	commitRetries = time.Second            // how long the client tries the same request again
@@ -55,7 +57,7 @@ func (m *membership) commitLoop(ctx context.Context) {
 		}
 		known := m.inlet.commitTroubles[cause]
 		if known == nil {
-			known = newTrouble(now, firstTroublePause)
+			known = newTrouble(began, firstCommitPause)
 			m.inlet.commitTroubles[cause] = known
 		}
 		if !errors.Is(err, kerr.RebalanceInProgress) && ctx.Err() == nil && known.due(now, maxTroublePause) {

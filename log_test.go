@@ -218,6 +218,19 @@ func TestEveryDocumentedLogEventHappensAndEveryLineIsDocumented(t *testing.T) {
 			b.startProcess()
 			s.awaitReady()
 		},
+		"an inlet far behind": func(b *bed) {
+			b.deployment.Outlets[0].Topic = "later"
+			b.process.Inject(testkit.Fault{Do: testkit.Obey, Delay: 10 * time.Second}) // at most 10 records a second of a partition
+			b.produce(10000)
+			b.start().awaitReady()
+			time.Sleep(time.Minute)
+			if err := b.kafka.Create(context.Background(), "later", 2, 1, nil); err != nil {
+				b.t.Fatal(err)
+			}
+			time.Sleep(3 * time.Minute)
+			b.produce(10000)
+			time.Sleep(3 * time.Minute)
+		},
 		"another process": func(b *bed) {
 			deployed := b.spec
 			b.spec = testkit.Spec("echo", testkit.Ports("in", "more"), testkit.Ports("out"))

@@ -12,7 +12,7 @@ import (
 
 // drawDashboard draws the panels as the dashboard places them: of each its title, its lines over the night, the range of its
 // values and the legends of the highest. The chapters of the night are the grey bands.
-func drawDashboard(n *night, panels []panel, lines [][]line) []byte {
+func drawDashboard(n *night, panels []panel, lines [][]curve) []byte {
 	const unit, row, gap, head = 50.0, 26.0, 5.0, 16.0 // pixels of a grid column and row, between panels, and of a panel's title
 	colours := []string{"#3274d9", "#e0b400", "#37872d", "#c4162a", "#8f3bb8", "#fa6400"}
 	end := n.scrapes[len(n.scrapes)-1].at.Seconds()
@@ -37,7 +37,7 @@ func drawDashboard(n *night, panels []panel, lines [][]line) []byte {
 				low, high = min(low, point.value), max(high, point.value)
 			}
 		}
-		slices.SortStableFunc(lines[i], func(a, b line) int { return cmp.Compare(b.highest(), a.highest()) })
+		slices.SortStableFunc(lines[i], func(a, b curve) int { return cmp.Compare(b.highest(), a.highest()) })
 		for k, l := range lines[i] {
 			colour := colours[k%len(colours)]
 			fmt.Fprintf(&b, `<path fill="none" stroke="%s" d="`, colour)
@@ -64,7 +64,7 @@ func drawDashboard(n *night, panels []panel, lines [][]line) []byte {
 	return b.Bytes()
 }
 
-func (l line) highest() float64 {
+func (l curve) highest() float64 {
 	highest := math.Inf(-1)
 	for _, point := range l.points {
 		highest = max(highest, point.value)

@@ -185,8 +185,8 @@ func dashboardPanels(t *testing.T) []panel {
 	return dashboard.Panels
 }
 
-// line is a series over the night.
-type line struct {
+// curve is a series over the night.
+type curve struct {
 	legend string
 	points []linePoint
 }
@@ -203,7 +203,7 @@ func (n *night) dashboardHasAnswers(t *testing.T) {
 	if len(panels) < 20 {
 		t.Fatalf("the dashboard has %d panels", len(panels))
 	}
-	lines := make([][]line, len(panels))
+	lines := make([][]curve, len(panels))
 	for i, p := range panels {
 		for _, target := range p.Targets {
 			expr := strings.NewReplacer("$instance", ".*", "$__rate_interval", "5m").Replace(target.Expr)
@@ -271,7 +271,7 @@ func (n *night) startPrometheus(t *testing.T) string {
 }
 
 // queryRange asks for an expression over the night, a point each minute.
-func (n *night) queryRange(t *testing.T, api, expr, legend string) []line {
+func (n *night) queryRange(t *testing.T, api, expr, legend string) []curve {
 	t.Helper()
 	end := n.began.Add(n.scrapes[len(n.scrapes)-1].at)
 	unix := func(at time.Time) string { return strconv.FormatInt(at.Unix(), 10) }
@@ -296,9 +296,9 @@ func (n *night) queryRange(t *testing.T, api, expr, legend string) []line {
 		t.Errorf("%s: %s, %v, %s", expr, response.Status, err, body)
 		return nil
 	}
-	var lines []line
+	var lines []curve
 	for _, r := range answer.Data.Result {
-		l := line{legend: regexp.MustCompile(`\{\{\s*(\w+)\s*\}\}`).ReplaceAllStringFunc(legend, func(m string) string { return r.Metric[strings.Trim(m, "{} ")] })}
+		l := curve{legend: regexp.MustCompile(`\{\{\s*(\w+)\s*\}\}`).ReplaceAllStringFunc(legend, func(m string) string { return r.Metric[strings.Trim(m, "{} ")] })}
 		for _, v := range r.Values {
 			value, err := strconv.ParseFloat(v[1].(string), 64)
 			if err != nil {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -68,19 +69,19 @@ func (s *streak) failed(conversation string, err error, lasted, backoff time.Dur
 		known = newTrouble(now, firstBackoff)
 		s.causes[key] = known
 	}
-	due := known.due(now, maxRepeatPause)
+	level := slog.LevelDebug
+	if known.due(now, maxRepeatPause) {
+		level = slog.LevelWarn
+	}
 	s.folded = known.times > 1
 	s.ready.fold(s.folded)
-	if !due {
-		return
-	}
 	attrs := append([]any{"conversation", conversation}, failureAttrs(err)...)
 	if known.times == 1 {
 		s.log.Warn("the conversation failed; everything resumes from the last commits", attrs...)
 		s.log.Info("reconnecting", "backoff", backoff)
 		return
 	}
-	s.log.Warn("the conversation failed again; everything resumes from the last commits",
+	s.log.Log(context.Background(), level, "the conversation failed again, reconnecting; everything resumes from the last commits",
 		append(attrs, "failures", known.times, "since", utc(known.since), "lasted", lasted.Round(time.Millisecond), "backoff", backoff)...)
 }
 

@@ -112,7 +112,7 @@ func TestEveryCauseOfAFailureIsToldInFullOnce(t *testing.T) {
 		if n := strings.Count(log.String(), `msg="the conversation failed; `); n != 2 {
 			t.Errorf("%d of two causes are told in full:\n%s", n, &log)
 		}
-		if n := strings.Count(log.String(), `msg="the conversation failed again; `); n != 4 {
+		if n := strings.Count(log.String(), `msg="the conversation failed again, `); n != 4 {
 			t.Errorf("%d of four repeats are told:\n%s", n, &log)
 		}
 		log.Reset()
@@ -129,10 +129,10 @@ func TestACommitThatIsRefusedAgainAndAgainIsToldEverLessOften(t *testing.T) {
 		s.awaitReady()
 		b.refuseCommits(1<<30, kerr.RequestTimedOut)
 		b.produce(600)
-		time.Sleep(50 * time.Second) // default.api.timeout.ms is 60 s
+		time.Sleep(20 * time.Minute)
 		lines := s.logged("level=WARN", "offsets could not be committed; trying again", "inlet=in", "topic=in", "cause=", "failures=", "since=")
-		if len(lines) < 4 || len(lines) > 7 {
-			t.Errorf("told %d times within 50 s", len(lines))
+		if len(lines) < 4 || len(lines) > 8 {
+			t.Errorf("told %d times within 20 minutes", len(lines))
 		}
 	})
 }
