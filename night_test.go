@@ -145,7 +145,7 @@ func playNight(t *testing.T) (n *night) {
 		n.chapter(slowProcess, func() {
 			remove := b.process.Inject(testkit.Fault{Do: testkit.Obey, Delay: 30 * time.Second})
 			n.load = 300
-			n.pass(12 * time.Minute)
+			n.pass(11 * time.Minute)
 			n.load = 50
 			remove()
 		}, 15*time.Minute)
