@@ -56,7 +56,7 @@ func (k *trouble) due(now time.Time, longest time.Duration) bool {
 }
 
 const (
-	firstTroublePause = 5 * time.Second
+	firstTroublePause = 15 * time.Second
 	maxTroublePause   = 5 * time.Minute
 	maxSentences      = 4 // about one thing; more are told as one, since some differ at each attempt
 )
