@@ -3,11 +3,16 @@ package main
 import (
 	"context"
 	"fmt"
+	"log/slog"
+	"net"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/thinkmorestupidless/ankka-flow-sidecar/testkit"
 	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
@@ -196,4 +201,31 @@ func TestALogThatEndsInATransactionsMarkerIsReadToItsEnd(t *testing.T) {
 			})
 		})
 	}
+}
+
+func TestClosingAClientWaitsForItsQuestionWhichMechanismsAListenerHas(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		asked := make(chan struct{})
+		var ended atomic.Bool
+		hangs := network{dial: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			close(asked)
+			<-ctx.Done()
+			time.Sleep(time.Millisecond)
+			ended.Store(true)
+			return nil, ctx.Err()
+		}}
+		log := &lockedBuffer{}
+		conns := newConnections(hangs, Connection{}, newTroubles(Connection{}, "in", newLog(log, "text", slog.LevelInfo)))
+		(&clientTroubles{conns.troubles, conns}).OnBrokerConnect(kgo.BrokerMetadata{Host: "broker", Port: 9092}, 0, nil, kerr.UnsupportedSaslMechanism)
+		<-asked
+		conns.closeClient(func() {}, time.Second)
+		if !ended.Load() {
+			t.Error("the question goes on after its client was closed")
+		}
+		conns.ask(func() { t.Error("a client that is closed asks") })
+		synctest.Wait()
+		if log.String() != "" {
+			t.Errorf("told after the end: %s", log)
+		}
+	})
 }

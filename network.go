@@ -29,9 +29,10 @@ type connections struct {
 	port     Connection
 	troubles *troubles
 
-	mu   sync.Mutex
-	open map[*trackedConn]struct{}
-	done bool
+	mu     sync.Mutex
+	open   map[*trackedConn]struct{}
+	done   bool
+	asking sync.WaitGroup // questions of ask; none begins after done
 }
 
 func newConnections(network network, port Connection, troubles *troubles) *connections {
@@ -95,6 +96,16 @@ func (c *connections) cut() {
 	c.mu.Unlock()
 	for _, conn := range open {
 		_ = conn.Close() // the client learns of it by its read
+	}
+}
+
+// ask asks a broker in the background, for a hook that must not wait. It does nothing once the client is cut off; closeClient
+// waits for question, which has to end when alive does.
+func (c *connections) ask(question func()) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.done {
+		c.asking.Go(question)
 	}
 }
 
@@ -206,4 +217,5 @@ func (c *connections) closeClient(closing func(), bound time.Duration) {
 	}
 	c.cut()
 	<-closed
+	c.asking.Wait()
 }

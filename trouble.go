@@ -150,13 +150,16 @@ func (t *clientTroubles) OnBrokerConnect(meta kgo.BrokerMetadata, _ time.Duratio
 		t.over(about)
 	case errors.Is(err, context.Canceled), errors.Is(err, kgo.ErrClientClosed), t.conns.alive.Err() != nil:
 	case errors.Is(err, kerr.UnsupportedSaslMechanism):
-		go func() { // it asks the broker, and a hook must not wait
+		t.conns.ask(func() {
 			enabled, askErr := t.enabledMechanisms(address)
+			if t.conns.alive.Err() != nil {
+				return
+			}
 			if askErr != nil {
 				enabled = []string{"unknown: " + askErr.Error()}
 			}
 			t.tell(about, fmt.Sprintf("%s: sasl.mechanism %s is not enabled on this listener; enabled are: %s", about, t.connection.MechanismName, strings.Join(enabled, ", ")))
-		}()
+		})
 	default:
 		t.tell(about, about+": "+t.explain(err))
 	}
