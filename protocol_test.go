@@ -1,12 +1,14 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/thinkmorestupidless/ankka-flow-sidecar/testkit"
+	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
@@ -69,6 +71,29 @@ func TestAMissingTopicIsToldOnceAndReadyFollowsItsCreation(t *testing.T) {
 			t.Fatal(err)
 		}
 		testkit.Eventually(t, 5*time.Second, "ready", func() (bool, string) { return s.ready(), s.log.String() })
+	})
+}
+
+func TestAnOutletsTopicThatIsMissingFailsTheConversationAtTheFirstWriteAndHeals(t *testing.T) {
+	inBubble(t, 3, func(t *testing.T, b *bed) {
+		b.admin(func(ctx context.Context, admin *kadm.Client) error {
+			_, err := admin.DeleteTopic(ctx, "out")
+			return err
+		})
+		s := b.start()
+		s.awaitReady()
+		s.awaitLog(10*time.Second, "topic 'out' does not exist: what is emitted cannot be written until it does", "outlet=out")
+		b.produce(30)
+		s.awaitLog(10*time.Second, "the conversation failed", "UNKNOWN_TOPIC_OR_PARTITION")
+		if _, committed := b.offsets(); len(committed) > 0 {
+			t.Errorf("committed %v, and nothing is written", committed)
+		}
+		if err := b.kafka.Create(t.Context(), "out", 3, 1, nil); err != nil {
+			t.Fatal(err)
+		}
+		b.awaitCaughtUp(2 * time.Minute)
+		s.stop()
+		b.check()
 	})
 }
 
