@@ -87,7 +87,8 @@ func TestNoScheduleOfFaultsBreaksAPromise(t *testing.T) {
 
 // runSeeds runs seeds in processes of their own, a new one after each whose clock stopped.
 func runSeeds(t *testing.T, first, count uint64) (passed, stopped int) {
-	const patience = 90 * time.Second // a seed takes a second or two, many more with the race detector on a busy machine
+	const longest = 90 * time.Second // a seed takes a second or two, many more with the race detector on a busy machine
+	patience := longest
 	for last := first + count; first < last; {
 		child := exec.Command(os.Args[0], "-test.run=^"+t.Name()+"$", "-test.v", "-sim.child", fmt.Sprintf("-sim.first=%d", first), fmt.Sprintf("-sim.seeds=%d", last-first))
 		child.Env = append(os.Environ(), "GOMAXPROCS=1", "GOGC=400")
@@ -100,6 +101,7 @@ func runSeeds(t *testing.T, first, count uint64) (passed, stopped int) {
 			t.Error(err)
 			return passed, stopped
 		}
+		began := time.Now()
 		stuck := time.AfterFunc(patience, func() { _ = child.Process.Kill() })
 		var lines []string
 		scanner := bufio.NewScanner(out)
@@ -110,6 +112,8 @@ func runSeeds(t *testing.T, first, count uint64) (passed, stopped int) {
 				passed++
 				first++
 				lines = nil
+				patience = min(longest, max(20*time.Second, 10*time.Since(began)))
+				began = time.Now()
 				stuck.Reset(patience)
 			}
 		}
