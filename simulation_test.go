@@ -67,11 +67,12 @@ func TestNoScheduleOfFaultsBreaksAPromise(t *testing.T) {
 		first, next = next, next+count
 		return first, count
 	}
+	var slowest atomic.Int64
 	var workers sync.WaitGroup
 	for range runtime.GOMAXPROCS(0) {
 		workers.Go(func() {
 			for first, count := take(); count > 0; first, count = take() {
-				p, s := runSeeds(t, first, count)
+				p, s := runSeeds(t, first, count, &slowest)
 				mu.Lock()
 				passed, stopped = passed+p, stopped+s
 				mu.Unlock()
@@ -85,10 +86,15 @@ func TestNoScheduleOfFaultsBreaksAPromise(t *testing.T) {
 	}
 }
 
-// runSeeds runs seeds in processes of their own, a new one after each whose clock stopped.
-func runSeeds(t *testing.T, first, count uint64) (passed, stopped int) {
-	const longest = 90 * time.Second // a seed takes a second or two, many more with the race detector on a busy machine
-	patience := longest
+// runSeeds runs seeds in processes of their own, a new one after each whose clock stopped. It is given time by the slowest
+// seed that passed so far, in nanoseconds: many times the usual one with the race detector on a busy machine.
+func runSeeds(t *testing.T, first, count uint64, slowest *atomic.Int64) (passed, stopped int) {
+	patience := func() time.Duration {
+		if slowest.Load() == 0 {
+			return 90 * time.Second
+		}
+		return min(90*time.Second, max(15*time.Second, 5*time.Duration(slowest.Load())))
+	}
 	for last := first + count; first < last; {
 		child := exec.Command(os.Args[0], "-test.run=^"+t.Name()+"$", "-test.v", "-sim.child", fmt.Sprintf("-sim.first=%d", first), fmt.Sprintf("-sim.seeds=%d", last-first))
 		child.Env = append(os.Environ(), "GOMAXPROCS=1", "GOGC=400")
@@ -102,7 +108,7 @@ func runSeeds(t *testing.T, first, count uint64) (passed, stopped int) {
 			return passed, stopped
 		}
 		began := time.Now()
-		stuck := time.AfterFunc(patience, func() { _ = child.Process.Kill() })
+		stuck := time.AfterFunc(patience(), func() { _ = child.Process.Kill() })
 		var lines []string
 		scanner := bufio.NewScanner(out)
 		scanner.Buffer(nil, 1<<24)
@@ -112,9 +118,9 @@ func runSeeds(t *testing.T, first, count uint64) (passed, stopped int) {
 				passed++
 				first++
 				lines = nil
-				patience = min(longest, max(20*time.Second, 10*time.Since(began)))
+				slowest.Store(max(slowest.Load(), int64(time.Since(began))))
 				began = time.Now()
-				stuck.Reset(patience)
+				stuck.Reset(patience())
 			}
 		}
 		err = child.Wait()
