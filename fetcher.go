@@ -13,6 +13,7 @@ import (
 	"time"
 
 	dto "github.com/prometheus/client_model/go"
+	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
@@ -55,6 +56,7 @@ type inlet struct {
 	membership   *membership      // nil while the inlet is no member
 	arrival      chan struct{}    // closed when a conversation attaches
 	changed      chan struct{}    // closed at the next change of state that somebody waits for; nil when nobody does
+	topicID      kadm.TopicID     // as last seen; zero before, and where brokers tell none
 	denied       time.Time        // when the brokers last refused to let the topic be read
 	dynamic      bool             // somebody else has the static identity
 	stalls       map[int32]*stall

@@ -174,7 +174,8 @@ func TestEveryDocumentedLogEventHappensAndEveryLineIsDocumented(t *testing.T) {
 			b.deployment.Inlets[0].Topic = "later"
 			s := b.start()
 			time.Sleep(10 * time.Second)
-			for range 2 {
+			for _, gone := range []time.Duration{0, time.Minute, 0} { // after a minute another client reads it
+				time.Sleep(gone)
 				if err := b.kafka.Create(context.Background(), "later", 1, 1, nil); err != nil {
 					b.t.Fatal(err)
 				}

@@ -24,8 +24,7 @@ func (m *membership) watchTopic(ctx context.Context) {
 	in := m.inlet
 	admin := kadm.NewClient(m.client)
 	admin.SetTimeoutMillis(logEndsWait)
-	var id kadm.TopicID
-	missing := false
+	seen, missing := false, false // by this client
 	for {
 		interval := topicInterval
 		details, err := describeTopic(ctx, admin, in.cfg.Topic)
@@ -60,12 +59,11 @@ func (m *membership) watchTopic(ctx context.Context) {
 			in.ready.topic(in.cfg.Name, false)
 			in.troubles.tell(topicName(in.cfg.Topic), fmt.Sprintf("inlet '%s': no broker answers for topic '%s'; not ready until one does", in.cfg.Name, in.cfg.Topic))
 		default:
-			if id != (kadm.TopicID{}) && details.ID != id && details.ID != (kadm.TopicID{}) {
-				in.topicCreatedAnew()
+			if in.topicCreatedAnew(details.ID, seen) && seen {
 				m.breakOff(fmt.Errorf("topic '%s' was deleted and created again: reading starts as for a new topic", in.cfg.Topic))
 				return
 			}
-			id, missing = details.ID, false
+			seen, missing = true, false
 			in.troubles.over(topicName(in.cfg.Topic))
 			in.ready.topic(in.cfg.Name, !in.recentlyDenied())
 			m.readLogEnds(ctx, admin)
@@ -183,16 +181,30 @@ func (a *assignment) lag() int64 {
 	return max(0, a.logEnd-from)
 }
 
-// topicCreatedAnew says loudly that what the topic had is gone, and forgets what was known of it.
-func (in *inlet) topicCreatedAnew() {
+// topicCreatedAnew says whether the topic is another than when it was last seen. Then it says loudly that what the old one
+// had is gone. held says that the assignments are still those of the old one, of which everything is forgotten; a client
+// made since then has begun with the new one.
+func (in *inlet) topicCreatedAnew(id kadm.TopicID, held bool) bool {
 	in.mu.Lock()
 	defer in.mu.Unlock()
+	old := in.topicID
+	if id != (kadm.TopicID{}) { // brokers before 2.8 tell none
+		in.topicID = id
+	}
+	if old == (kadm.TopicID{}) || in.topicID == old {
+		return false
+	}
+	if !held {
+		in.log.Error("the topic was deleted and created again while it was not read: what was not read of the old one is gone")
+		return true
+	}
 	for p, a := range in.held {
 		in.log.Error("the topic was deleted and created again: what was not read of it is gone", "partition", p, "offset", a.base, "log_end", a.logEnd)
 	}
 	for _, h := range in.histories {
 		h.sentTo, h.writtenTo, h.committed = 0, 0, 0
 	}
+	return true
 }
 
 // watch looks after the outlet's topic until ctx ends: whether the brokers can be reached and writing is allowed, without
