@@ -21,7 +21,7 @@ type bareLoop struct {
 	in, out string
 	most    int // records in a batch
 
-	sending sync.Mutex // of the stream
+	sends chan *pb.Batch // has room for every partition's, so that who receives never waits for the process to receive
 
 	mu      sync.Mutex
 	room    sync.Cond // that queues have shrunk
@@ -58,12 +58,13 @@ func runBare(ctx context.Context, server, in, out, process string, most int) err
 		return err
 	}
 	l := &bareLoop{client: client, stream: stream, in: in, out: out, most: most, queues: map[int32][]*kgo.Record{}, batches: map[uint64]*bareBatch{},
-		with: map[int32]bool{}, offsets: map[int32]kgo.EpochOffset{}, due: make(chan struct{}, 1)}
+		sends: make(chan *pb.Batch, 10_000), with: map[int32]bool{}, offsets: map[int32]kgo.EpochOffset{}, due: make(chan struct{}, 1)}
 	l.room.L = &l.mu
 	if err := stream.Send(&pb.ToProcess{Message: &pb.ToProcess_Start{Start: &pb.Start{}}}); err != nil {
 		return err
 	}
-	failed := make(chan error, 3)
+	failed := make(chan error, 4)
+	go func() { failed <- l.send() }()
 	go func() { failed <- l.poll(ctx) }()
 	go func() { failed <- l.receive(ctx) }()
 	go func() { failed <- l.commit(ctx) }()
@@ -77,18 +78,12 @@ func (l *bareLoop) poll(ctx context.Context) error {
 		if err := fetches.Err(); err != nil {
 			return err
 		}
-		var sends []*pb.Batch
 		l.mu.Lock()
 		fetches.EachPartition(func(p kgo.FetchTopicPartition) {
 			l.queues[p.Partition] = append(l.queues[p.Partition], p.Records...)
 			l.queued += len(p.Records)
-			sends = l.next(sends, p.Partition)
+			l.next(p.Partition)
 		})
-		l.mu.Unlock()
-		if err := l.send(sends); err != nil {
-			return err
-		}
-		l.mu.Lock()
 		for l.queued > most {
 			l.room.Wait()
 		}
@@ -96,11 +91,11 @@ func (l *bareLoop) poll(ctx context.Context) error {
 	}
 }
 
-// next appends the partition's next batch, when there is one to send. mu is held.
-func (l *bareLoop) next(sends []*pb.Batch, partition int32) []*pb.Batch {
+// next sends the partition's next batch, when there is one. mu is held.
+func (l *bareLoop) next(partition int32) {
 	queue := l.queues[partition]
 	if l.with[partition] || len(queue) == 0 {
-		return sends
+		return
 	}
 	records := queue[:min(l.most, len(queue))]
 	l.queues[partition] = queue[len(records):]
@@ -114,13 +109,11 @@ func (l *bareLoop) next(sends []*pb.Batch, partition int32) []*pb.Batch {
 	for _, r := range records {
 		batch.Records = append(batch.Records, &pb.InputRecord{Offset: r.Offset, TimestampMs: r.Timestamp.UnixMilli(), Record: &pb.Record{Key: r.Key, Value: r.Value}})
 	}
-	return append(sends, batch)
+	l.sends <- batch
 }
 
-func (l *bareLoop) send(batches []*pb.Batch) error {
-	l.sending.Lock()
-	defer l.sending.Unlock()
-	for _, batch := range batches {
+func (l *bareLoop) send() error {
+	for batch := range l.sends {
 		if err := l.stream.Send(&pb.ToProcess{Message: &pb.ToProcess_Batch{Batch: batch}}); err != nil {
 			return err
 		}
@@ -146,12 +139,9 @@ func (l *bareLoop) receive(ctx context.Context) error {
 		b := l.batches[id]
 		delete(l.batches, id)
 		l.with[b.partition] = false
-		sends := l.next(nil, b.partition)
+		l.next(b.partition)
 		b.unconfirmed = len(b.emits)
 		l.mu.Unlock()
-		if err := l.send(sends); err != nil {
-			return err
-		}
 		for _, r := range b.emits {
 			l.client.Produce(ctx, r, func(_ *kgo.Record, err error) {
 				if err != nil {

@@ -85,7 +85,7 @@ func (b *bench) reach(ctx context.Context, r *running, out string, n int64) (m m
 	err = until(ctx, fmt.Sprintf("%d records are written", n), 20*time.Millisecond, func() (bool, error) {
 		var err error
 		if m.written, err = b.kafka.written(ctx, out); err != nil || m.written < n {
-			return false, fmt.Errorf("%d are; %w", m.written, err)
+			return false, fmt.Errorf("%d are; %v", m.written, err)
 		}
 		return true, nil
 	})
