@@ -22,8 +22,9 @@ func TestAnInletThatStandsStillForNoReasonFailsTheConversation(t *testing.T) {
 			if !empty.Load() {
 				return nil, nil, false
 			}
-			b.cluster.SleepControl(func() { time.Sleep(500 * time.Millisecond) })
-			return req.ResponseKind(), nil, true
+			nothing := req.ResponseKind().(*kmsg.FetchResponse)
+			nothing.ThrottleMillis = 500 // else the client asks again at once
+			return nothing, nil, true
 		})
 		b.produce(100)
 		time.Sleep(110 * time.Second)
