@@ -174,24 +174,9 @@ func (b *bench) compare(ctx context.Context, l load, ours, theirs system) error 
 	if !b.wanted(l.String()) {
 		return nil
 	}
-	in := b.name("in")
-	if err := b.kafka.create(ctx, in, l.partitions); err != nil {
+	speeds, err := b.inTurns(ctx, l.String(), l, ours, theirs)
+	if err != nil {
 		return err
-	}
-	defer b.forget(in)
-	if err := b.kafka.fill(ctx, in, l.partitions, l.records, l.size); err != nil {
-		return err
-	}
-	speeds := map[system][]speed{}
-	for range b.pairs {
-		for _, s := range []system{ours, theirs} {
-			measured, err := b.speed(ctx, s, in, l)
-			if err != nil {
-				return fmt.Errorf("%s, %s: %w", s, l, err)
-			}
-			speeds[s] = append(speeds[s], measured)
-			b.report.line(l.String(), s, measured)
-		}
 	}
 	goal := 1.0
 	if l.partitions == 12 && l.size == 100 && l.batch == 100 {
@@ -204,6 +189,30 @@ func (b *bench) compare(ctx context.Context, l load, ours, theirs system) error 
 	limit := map[bool]float64{false: 60, true: 150}[l.partitions >= 1000]
 	b.report.add(l.String()+": resident", "MB", median(of(a, func(s speed) float64 { return s.Peak })), atMost(limit))
 	return nil
+}
+
+// inTurns measures systems with one load, as often as pairs says, one after another.
+func (b *bench) inTurns(ctx context.Context, what string, l load, systems ...system) (map[system][]speed, error) {
+	in := b.name("in")
+	if err := b.kafka.create(ctx, in, l.partitions); err != nil {
+		return nil, err
+	}
+	defer b.forget(in)
+	if err := b.kafka.fill(ctx, in, l.partitions, l.records, l.size); err != nil {
+		return nil, err
+	}
+	speeds := map[system][]speed{}
+	for range b.pairs {
+		for _, s := range systems {
+			measured, err := b.speed(ctx, s, in, l)
+			if err != nil {
+				return nil, fmt.Errorf("%s, %s: %w", s, l, err)
+			}
+			speeds[s] = append(speeds[s], measured)
+			b.report.line(what, s, measured)
+		}
+	}
+	return speeds, nil
 }
 
 func of(speeds []speed, figure func(speed) float64) (figures []float64) {
@@ -219,24 +228,9 @@ func (b *bench) comparePython(ctx context.Context) error {
 	if !b.wanted("Python") {
 		return nil
 	}
-	in := b.name("in")
-	if err := b.kafka.create(ctx, in, l.partitions); err != nil {
+	speeds, err := b.inTurns(ctx, "Python", l, python, userLoop)
+	if err != nil {
 		return err
-	}
-	defer b.forget(in)
-	if err := b.kafka.fill(ctx, in, l.partitions, l.records, l.size); err != nil {
-		return err
-	}
-	speeds := map[system][]speed{}
-	for range b.pairs {
-		for _, s := range []system{python, userLoop} {
-			measured, err := b.speed(ctx, s, in, l)
-			if err != nil {
-				return fmt.Errorf("%s: %w", s, err)
-			}
-			speeds[s] = append(speeds[s], measured)
-			b.report.line("Python", s, measured)
-		}
 	}
 	perSecond := func(s speed) float64 { return s.PerSecond }
 	b.report.ratio("Python process against confluent-kafka in Python", "records/s", of(speeds[python], perSecond), of(speeds[userLoop], perSecond), nil)

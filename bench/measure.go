@@ -102,13 +102,11 @@ func (b *bench) reach(ctx context.Context, r *running, out string, n int64) (m m
 // latency is how long records are on their way, at 200 a second: p50, p90 and p99.
 func (b *bench) latency(ctx context.Context, s system, lasting time.Duration) (p [3]time.Duration, err error) {
 	const partitions, perSecond = 12, 200
-	in, out := b.name("in"), b.name("out")
-	for _, topic := range []string{in, out} {
-		if err := b.kafka.create(ctx, topic, partitions); err != nil {
-			return p, err
-		}
+	in, out, forget, err := b.topics(ctx, partitions)
+	if err != nil {
+		return p, err
 	}
-	defer b.forget(in, out)
+	defer forget()
 	if s == direct {
 		out = in
 	} else {
@@ -173,20 +171,18 @@ func (b *bench) latency(ctx context.Context, s system, lasting time.Duration) (p
 // idle is what a sidecar takes when nothing comes: its share of a core, the largest resident size in MB, and how long a
 // scrape of its metrics takes.
 func (b *bench) idle(ctx context.Context, partitions int32, lasting time.Duration) (core, peak float64, scrape time.Duration, err error) {
-	in, out := b.name("in"), b.name("out")
-	for _, topic := range []string{in, out} {
-		if err := b.kafka.create(ctx, topic, partitions); err != nil {
-			return 0, 0, 0, err
-		}
+	in, out, forget, err := b.topics(ctx, partitions)
+	if err != nil {
+		return 0, 0, 0, err
 	}
-	defer b.forget(in, out)
+	defer forget()
 	r, err := b.run(ctx, sidecar, in, out, 100)
 	if err != nil {
 		return 0, 0, 0, err
 	}
 	defer r.stop()
-	if err := until(ctx, "the sidecar is ready", 5*time.Millisecond, func() (bool, error) { return r.ready(), nil }); err != nil {
-		return 0, 0, 0, fmt.Errorf("%w\n%s", err, r.measured.tail())
+	if err := r.awaitReady(ctx); err != nil {
+		return 0, 0, 0, err
 	}
 	time.Sleep(3 * time.Second) // what follows a start is over
 	before, err := r.measured.cpu()
@@ -225,29 +221,26 @@ func scrapeOnce(port int) error {
 // starts are how long a sidecar takes from exec to ready, and from its process's return to the first record of the outlet.
 // The process is away for half a second, so that the wait between attempts is the first.
 func (b *bench) starts(ctx context.Context) (ready, recovered time.Duration, err error) {
-	in, out := b.name("in"), b.name("out")
-	for _, topic := range []string{in, out} {
-		if err := b.kafka.create(ctx, topic, 12); err != nil {
-			return 0, 0, err
-		}
+	in, out, forget, err := b.topics(ctx, 12)
+	if err != nil {
+		return 0, 0, err
 	}
-	defer b.forget(in, out)
+	defer forget()
 	r, err := b.run(ctx, sidecar, in, out, 100)
 	if err != nil {
 		return 0, 0, err
 	}
 	defer r.stop()
-	if err := until(ctx, "the sidecar is ready", time.Millisecond, func() (bool, error) { return r.ready(), nil }); err != nil {
-		return 0, 0, fmt.Errorf("%w\n%s", err, r.measured.tail())
+	if err := r.awaitReady(ctx); err != nil {
+		return 0, 0, err
 	}
 	ready = time.Since(r.began)
-	address := r.process.cmd.Args[2]
 	r.process.kill()
 	time.Sleep(500 * time.Millisecond)
 	if err := b.kafka.fill(ctx, in, 12, 12, 100); err != nil {
 		return 0, 0, err
 	}
-	if _, err := b.startProcess(ctx, r, sidecar, b.dir, address); err != nil {
+	if err := b.startProcess(ctx, r, sidecar, b.dir); err != nil {
 		return 0, 0, err
 	}
 	began := time.Now()
@@ -258,13 +251,11 @@ func (b *bench) starts(ctx context.Context) (ready, recovered time.Duration, err
 // takeOver is how long partitions stand still when one of two sidecars is stopped: from SIGTERM to the first record of
 // each of its partitions from the other.
 func (b *bench) takeOver(ctx context.Context) (time.Duration, error) {
-	in, out := b.name("in"), b.name("out")
-	for _, topic := range []string{in, out} {
-		if err := b.kafka.create(ctx, topic, 12); err != nil {
-			return 0, err
-		}
+	in, out, forget, err := b.topics(ctx, 12)
+	if err != nil {
+		return 0, err
 	}
-	defer b.forget(in, out)
+	defer forget()
 	var pods []*running
 	for range 2 {
 		r, err := b.run(ctx, sidecar, in, out, 100)
@@ -272,7 +263,7 @@ func (b *bench) takeOver(ctx context.Context) (time.Duration, error) {
 			return 0, err
 		}
 		defer r.stop()
-		if err := until(ctx, "the sidecar is ready", 5*time.Millisecond, func() (bool, error) { return r.ready(), nil }); err != nil {
+		if err := r.awaitReady(ctx); err != nil {
 			return 0, err
 		}
 		pods = append(pods, r)
@@ -289,19 +280,17 @@ func (b *bench) takeOver(ctx context.Context) (time.Duration, error) {
 	if err := b.kafka.fill(ctx, in, 12, 12, 100); err != nil {
 		return 0, err
 	}
-	_, err := b.reach(ctx, pods[1], out, 12)
+	_, err = b.reach(ctx, pods[1], out, 12)
 	return time.Since(began), err
 }
 
 // backlog is the largest resident size, in MB, of a sidecar whose process answers nothing in front of so many bytes.
 func (b *bench) backlog(ctx context.Context, partitions int32, bytes int) (float64, error) {
-	in, out := b.name("in"), b.name("out")
-	for _, topic := range []string{in, out} {
-		if err := b.kafka.create(ctx, topic, partitions); err != nil {
-			return 0, err
-		}
+	in, out, forget, err := b.topics(ctx, partitions)
+	if err != nil {
+		return 0, err
 	}
-	defer b.forget(in, out)
+	defer forget()
 	if err := b.kafka.fill(ctx, in, partitions, bytes>>10, 1<<10); err != nil {
 		return 0, err
 	}
@@ -310,7 +299,7 @@ func (b *bench) backlog(ctx context.Context, partitions int32, bytes int) (float
 		return 0, err
 	}
 	defer r.stop()
-	if err := until(ctx, "the sidecar is ready", 50*time.Millisecond, func() (bool, error) { return r.ready(), nil }); err != nil {
+	if err := r.awaitReady(ctx); err != nil {
 		return 0, err
 	}
 	time.Sleep(15 * time.Second)
@@ -324,6 +313,17 @@ func listens(address string) (bool, error) {
 		return false, err
 	}
 	return true, connection.Close()
+}
+
+// topics makes an inlet's and an outlet's; forget deletes them.
+func (b *bench) topics(ctx context.Context, partitions int32) (in, out string, forget func(), err error) {
+	in, out = b.name("in"), b.name("out")
+	for _, topic := range []string{in, out} {
+		if err := b.kafka.create(ctx, topic, partitions); err != nil {
+			return "", "", nil, err
+		}
+	}
+	return in, out, func() { b.forget(in, out) }, nil
 }
 
 // name is a new one for a topic.

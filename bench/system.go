@@ -28,6 +28,7 @@ const (
 type running struct {
 	measured *child
 	process  *child // nil when there is none
+	address  string // of the process
 	state    string // the sidecar's FLOW_STATE_DIR
 	metrics  int    // the sidecar's port
 	began    time.Time
@@ -42,9 +43,16 @@ func (r *running) stop() {
 	}
 }
 
-func (r *running) ready() bool {
-	_, err := os.Stat(filepath.Join(r.state, "ready"))
-	return err == nil
+// awaitReady waits until the sidecar says that it is.
+func (r *running) awaitReady(ctx context.Context) error {
+	err := until(ctx, "the sidecar is ready", time.Millisecond, func() (bool, error) {
+		_, err := os.Stat(filepath.Join(r.state, "ready"))
+		return err == nil, err
+	})
+	if err != nil {
+		return fmt.Errorf("%w\n%s", err, r.measured.tail())
+	}
+	return nil
 }
 
 // run starts a system between two topics, its process first, with batches of so many records at most.
@@ -58,15 +66,19 @@ func (b *bench) run(ctx context.Context, s system, in, out string, batch int) (*
 		r.measured, err = launch(dir, "loop", nil, b.python, filepath.Join(b.source, "python", "loop.py"), b.kafka.server, in, out, fmt.Sprint(batch))
 		return r, err
 	}
-	address, err := b.startProcess(ctx, r, s, dir, "")
+	port, err := freePort()
 	if err != nil {
+		return nil, err
+	}
+	r.address = fmt.Sprintf("127.0.0.1:%d", port)
+	if err := b.startProcess(ctx, r, s, dir); err != nil {
 		r.stop()
 		return nil, err
 	}
 	if s == bare {
-		r.measured, err = launch(dir, "bare", nil, b.self, "bare", b.kafka.server, in, out, address, fmt.Sprint(batch))
+		r.measured, err = launch(dir, "bare", nil, b.self, "bare", b.kafka.server, in, out, r.address, fmt.Sprint(batch))
 	} else {
-		err = b.startSidecar(r, dir, in, out, address, batch)
+		err = b.startSidecar(r, dir, in, out, batch)
 	}
 	if err != nil {
 		r.stop()
@@ -75,32 +87,24 @@ func (b *bench) run(ctx context.Context, s system, in, out string, batch int) (*
 	return r, nil
 }
 
-// startProcess starts a system's process, at an address that it had before or at a new one, and waits until it listens.
-func (b *bench) startProcess(ctx context.Context, r *running, s system, dir, address string) (string, error) {
-	if address == "" {
-		port, err := freePort()
-		if err != nil {
-			return "", err
-		}
-		address = fmt.Sprintf("127.0.0.1:%d", port)
-	}
-	var err error
+// startProcess starts a system's process at its address and waits until it listens.
+func (b *bench) startProcess(ctx context.Context, r *running, s system, dir string) (err error) {
 	switch s {
 	case python:
-		port := address[len("127.0.0.1:"):]
+		port := r.address[len("127.0.0.1:"):]
 		r.process, err = launch(dir, "process", []string{"FLOW_PROCESS_PORT=" + port}, b.python, filepath.Join(b.source, "python", "echo.py"))
 	case blocked:
-		r.process, err = launch(dir, "process", nil, b.self, "echo", address, "blocked")
+		r.process, err = launch(dir, "process", nil, b.self, "echo", r.address, "blocked")
 	default:
-		r.process, err = launch(dir, "process", nil, b.self, "echo", address)
+		r.process, err = launch(dir, "process", nil, b.self, "echo", r.address)
 	}
 	if err != nil {
-		return "", err
+		return err
 	}
-	return address, until(ctx, "the process listens at "+address, time.Millisecond, func() (bool, error) { return listens(address) })
+	return until(ctx, "the process listens at "+r.address, time.Millisecond, func() (bool, error) { return listens(r.address) })
 }
 
-func (b *bench) startSidecar(r *running, dir, in, out, address string, batch int) error {
+func (b *bench) startSidecar(r *running, dir, in, out string, batch int) error {
 	deployment := testkit.Deployment{
 		Pipeline: "bench-" + out, Streamlet: "echo", Servers: b.kafka.server,
 		Inlets:  []testkit.Inlet{{Name: "in", Topic: in, MaxRecords: batch}},
@@ -116,6 +120,6 @@ func (b *bench) startSidecar(r *running, dir, in, out, address string, batch int
 		return err
 	}
 	r.state, r.began = filepath.Join(dir, "state"), time.Now()
-	r.measured, err = launch(dir, "sidecar", []string{"FLOW_CONFIG_DIR=" + dir, "FLOW_STATE_DIR=" + r.state, "FLOW_PROCESS_ADDRESS=" + address, fmt.Sprint("FLOW_METRICS_PORT=", r.metrics)}, b.sidecar)
+	r.measured, err = launch(dir, "sidecar", []string{"FLOW_CONFIG_DIR=" + dir, "FLOW_STATE_DIR=" + r.state, "FLOW_PROCESS_ADDRESS=" + r.address, fmt.Sprint("FLOW_METRICS_PORT=", r.metrics)}, b.sidecar)
 	return err
 }
