@@ -297,6 +297,8 @@ func TestABrokerThatTakesEverythingAndAnswersNothing(t *testing.T) {
 	s := w.sidecar(p.Addr(), "FLOW_POD_NAME=pod-0", "FLOW_POD_NAMESPACE=e2e")
 	s.ready(30 * time.Second)
 	w.sum(30*time.Second, 100)
+	held := w.strike(requestHeld, kmsg.Produce, 1)
+	testkit.Eventually(t, 30*time.Second, "a write is on its way when the broker falls silent", func() (bool, string) { return held() == 0, "there was none" })
 	cure := w.cluster.doors[0].mute(w.deployment.Pipeline + ".")
 	began := time.Now()
 	s.unready(30 * time.Second)
