@@ -400,6 +400,43 @@ func TestWhatIsAcknowledgedWhenAConversationFailsIsWrittenAndCommitted(t *testin
 	})
 }
 
+func TestAStopThatComesWhileAFailedConversationIsFinishedHasItsWholeTime(t *testing.T) {
+	t.Parallel()
+	for answered, repeats := range map[time.Duration]bool{5 * time.Second: false, 30 * time.Second: true} {
+		inBubble(t, 2, func(t *testing.T, b *bed) {
+			var held atomic.Bool
+			b.tap = &tap{process: b.address, judge: func(m message) verdict {
+				if m.call == "Produce" && !m.answer && held.CompareAndSwap(false, true) {
+					time.AfterFunc(time.Millisecond, b.process.DropConnections)
+					time.Sleep(answered)
+				}
+				return passes
+			}}
+			b.produce(200)
+			s := b.start()
+			testkit.Eventually(t, time.Minute, "the first write is on its way", func() (bool, string) { return held.Load(), "" })
+			time.Sleep(500 * time.Millisecond) // the process is gone since almost as long
+			began := time.Now()
+			s.stop()
+			if took := time.Since(began); took > 15*time.Second {
+				t.Errorf("the stop took %s", took)
+			}
+			if told := s.told("could not be written and committed before the stop"); (told == 1) != repeats {
+				t.Errorf("told %d times that records come again", told)
+			}
+			time.Sleep(answered)
+			second := b.start()
+			b.awaitCaughtUp(time.Minute)
+			second.stop()
+			if repeats {
+				b.check()
+			} else {
+				b.check(noRepeats)
+			}
+		})
+	}
+}
+
 func TestAPartitionThatWasPausedIsReadAgainWhenThereIsRoom(t *testing.T) {
 	const partitions = 64 // so that half a mebibyte is the share of each
 	inBubble(t, partitions, func(t *testing.T, b *bed) {

@@ -162,7 +162,9 @@ func (s *sidecar) converse(stop context.Context, id string, conn *grpc.ClientCon
 	if !stopped {
 		deadline = time.Now().Add(finishBound)
 	}
-	c.awaitCommits(deadline)
+	if !c.awaitCommits(stop, deadline) && stop.Err() != nil {
+		c.log.Warn("acknowledged records could not be written and committed before the stop; they come again")
+	}
 	endWriting()
 	c.closeProducers()
 	for _, in := range s.inlets {
@@ -190,13 +192,22 @@ func (c *conversation) awaitAnswers(stream context.Context, deadline time.Time) 
 	}
 }
 
-// awaitCommits waits until all that was acknowledged is written and committed, at most until deadline.
-func (c *conversation) awaitCommits(deadline time.Time) {
-	ctx, cancel := context.WithDeadline(context.Background(), deadline)
+// awaitCommits waits until all that was acknowledged is written and committed, at most until deadline, and says whether it
+// is. A stop that comes meanwhile gives the wait its own time: a pod's containers are stopped at the same moment, and the end
+// of the process may be seen first.
+func (c *conversation) awaitCommits(stop context.Context, deadline time.Time) bool {
+	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	for _, in := range c.inlets {
-		in.await(ctx, in.settled)
+	timer := time.AfterFunc(time.Until(deadline), cancel)
+	defer timer.Stop()
+	if stop.Err() == nil {
+		defer context.AfterFunc(stop, func() { timer.Reset(stopBound) })()
 	}
+	settled := true
+	for _, in := range c.inlets {
+		settled = in.await(ctx, in.settled) && settled
+	}
+	return settled
 }
 
 // closeProducers closes them all at once. Their last confirmations have come when it returns.
