@@ -8,6 +8,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -154,6 +155,20 @@ func TestEveryDocumentedLogEventHappensAndEveryLineIsDocumented(t *testing.T) {
 			for _, address := range b.cluster.ListenAddrs() {
 				b.net.kill(address)
 			}
+			s.stop()
+		},
+		"a stop before brokers that do not answer": func(b *bed) {
+			var writing atomic.Bool
+			b.tap = &tap{judge: func(m message) verdict {
+				if m.call == "Produce" && !m.answer {
+					writing.Store(true)
+					return hangs
+				}
+				return passes
+			}}
+			b.produce(10)
+			s := b.start()
+			testkit.Eventually(b.t, time.Minute, "a write is on its way", func() (bool, string) { return writing.Load(), "" })
 			s.stop()
 		},
 		"a listener that asks for SASL": func(b *bed) {
