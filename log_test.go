@@ -159,7 +159,7 @@ func TestEveryDocumentedLogEventHappensAndEveryLineIsDocumented(t *testing.T) {
 		},
 		"a stop before brokers that do not answer": func(b *bed) {
 			var writing atomic.Bool
-			b.tap = &tap{judge: func(m message) verdict {
+			b.tap = &tap{process: b.address, judge: func(m message) verdict {
 				if m.call == "Produce" && !m.answer {
 					writing.Store(true)
 					return hangs
