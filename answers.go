@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -8,27 +9,26 @@ import (
 	"log/slog"
 	"time"
 
-	"github.com/thinkmorestupidless/ankka-flow-sidecar/flowv1"
+	"github.com/twmb/franz-go/pkg/kgo"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/proto"
 )
 
 // receiveLoop takes the process's answers until the stream, or ctx with it, ends. It never blocks on anything but the stream.
 func (c *conversation) receiveLoop(ctx context.Context) error {
+	var message fromProcess
 	for {
-		message, err := c.stream.Recv()
-		if err != nil {
+		if err := c.stream.RecvMsg(&message); err != nil {
 			return c.streamEnded(ctx, err)
 		}
 		var f *failure
-		switch m := message.Message.(type) {
-		case *flowv1.FromProcess_Emit:
-			f = c.onEmit(message, m.Emit)
-		case *flowv1.FromProcess_Ack:
-			f = c.onAck(m.Ack)
-		case *flowv1.FromProcess_Fail:
-			f = c.onFail(m.Fail)
+		switch message.kind {
+		case emitAnswer:
+			f = c.onEmit(&message)
+		case ackAnswer:
+			f = c.onAck(&message)
+		case failAnswer:
+			f = c.onFail(&message)
 		default:
 			f = &failure{kind: endProtocol, cause: errors.New("the process broke the protocol: a message that is none of Emit, Ack and Fail")}
 		}
@@ -58,7 +58,7 @@ var errStopped = errors.New("stopped")
 // streamError prefers the stream's own status to the EOF that a failed Send returns.
 func (c *conversation) streamError(err error) error {
 	if err == io.EOF {
-		if _, received := c.stream.Recv(); received != nil {
+		if received := c.stream.RecvMsg(new(fromProcess)); received != nil {
 			return received
 		}
 	}
@@ -116,25 +116,21 @@ func (in *inlet) distrust(b *batch, log *slog.Logger) {
 }
 
 // onEmit holds a record until its batch's Ack.
-func (c *conversation) onEmit(message *flowv1.FromProcess, e *flowv1.Emit) *failure {
-	b, violated := c.find(e.BatchId, "an Emit")
+func (c *conversation) onEmit(e *fromProcess) *failure {
+	b, violated := c.find(e.batchID, "an Emit")
 	if violated != nil || b.abandoned.Load() {
 		return violated
 	}
-	o := c.outlets[e.Outlet]
+	o := c.outlets[string(e.outlet)]
 	switch {
 	case o == nil:
-		return &failure{kind: endProtocol, cause: fmt.Errorf("the process broke the protocol: an Emit to outlet '%s', which Start did not bind, for %s", e.Outlet, b), batch: b}
-	case e.Record == nil:
+		return &failure{kind: endProtocol, cause: fmt.Errorf("the process broke the protocol: an Emit to outlet '%s', which Start did not bind, for %s", e.outlet, b), batch: b}
+	case !e.hasRecord:
 		return &failure{kind: endProtocol, cause: fmt.Errorf("the process broke the protocol: an Emit without a record for %s", b), batch: b}
+	case e.size > maxMessageBytes:
+		return &failure{kind: endProtocol, cause: fmt.Errorf("the process broke the protocol: an Emit of %d bytes to outlet '%s', the limit is %d, for %s", e.size, e.outlet, maxMessageBytes, b), batch: b}
 	}
-	size := emitSize(e)
-	if size > maxMessageBytes/2 { // near the limit the exact size counts
-		if exact := proto.Size(message); exact > maxMessageBytes {
-			return &failure{kind: endProtocol, cause: fmt.Errorf("the process broke the protocol: an Emit of %d bytes to outlet '%s', the limit is %d, for %s", exact, e.Outlet, maxMessageBytes, b), batch: b}
-		}
-	}
-	b.emits = append(b.emits, emit{outlet: o, record: e.Record})
+	size := b.hold(o, e)
 	b.emitBytes += size
 	total := c.held.Add(size)
 	if b.emitBytes > c.cfg.MaxEmitBytes {
@@ -160,20 +156,34 @@ func (c *conversation) largest() *batch {
 	return largest
 }
 
-// emitSize is what an emit takes in memory, nearly.
-func emitSize(e *flowv1.Emit) int64 {
-	const structs, headerStruct = 256, 88
-	n := int64(structs + len(e.Record.Key) + len(e.Record.Value))
-	for _, h := range e.Record.Headers {
-		n += int64(headerStruct + len(h.Key) + len(h.Value))
+// hold copies an emit into the batch, and returns what it takes in memory, nearly.
+func (b *batch) hold(o *outlet, e *fromProcess) int64 {
+	const structs, headerStruct = 256, 40
+	if b.emits == nil {
+		const usual = 32
+		b.emits = make([]emit, 0, min(usual, b.records)) // most processes emit a record for each
 	}
-	return n
+	b.emits = append(b.emits, emit{outlet: o})
+	r := &b.emits[len(b.emits)-1].record
+	size := int64(structs + len(e.key) + len(e.value))
+	if e.key != nil {
+		r.Key = b.keep(e.key)
+	}
+	r.Value = b.keep(e.value) // nil would be a tombstone, and the protocol has none
+	if len(e.headers) > 0 {
+		r.Headers = make([]kgo.RecordHeader, len(e.headers))
+		for i, h := range e.headers {
+			r.Headers[i] = kgo.RecordHeader{Key: string(h.key), Value: b.keep(h.value)}
+			size += int64(headerStruct + len(h.key) + len(h.value))
+		}
+	}
+	return size
 }
 
 // onAck lets the batch be written. A crash from here to the last confirmation leaves some of its emits written and
 // nothing committed: the records come again.
-func (c *conversation) onAck(ack *flowv1.Ack) *failure {
-	b, violated := c.answer(ack.BatchId, "an Ack")
+func (c *conversation) onAck(ack *fromProcess) *failure {
+	b, violated := c.answer(ack.batchID, "an Ack")
 	if violated != nil {
 		return violated
 	}
@@ -208,8 +218,8 @@ func (in *inlet) forgetDropped(b *batch) {
 }
 
 // onFail takes the process's refusal of a batch.
-func (c *conversation) onFail(fail *flowv1.Fail) *failure {
-	b, violated := c.answer(fail.BatchId, "a Fail")
+func (c *conversation) onFail(fail *fromProcess) *failure {
+	b, violated := c.answer(fail.batchID, "a Fail")
 	if violated != nil {
 		return violated
 	}
@@ -220,10 +230,7 @@ func (c *conversation) onFail(fail *flowv1.Fail) *failure {
 		in.forgetDropped(b)
 		return nil
 	}
-	message := fail.GetError().GetMessage()
-	if message == "" {
-		message = "no reason given"
-	}
+	message := cmp.Or(string(fail.reason), "no reason given")
 	return &failure{kind: endFailedBatch, cause: fmt.Errorf("the process failed %s: %s", b, message), batch: b}
 }
 
@@ -251,7 +258,7 @@ func (c *conversation) answer(id uint64, what string) (*batch, *failure) {
 // releaseEmits gives the room of a batch's emits back.
 func (c *conversation) releaseEmits(b *batch) {
 	c.held.Add(-b.emitBytes)
-	b.emits, b.emitBytes = nil, 0
+	b.emits, b.emitBytes, b.chunk = nil, 0, nil
 	select {
 	case c.freed <- struct{}{}:
 	default:

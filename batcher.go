@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"fmt"
 	"sync/atomic"
 	"time"
@@ -31,7 +32,8 @@ type batch struct {
 
 	emits     []emit
 	emitBytes int64
-	repeats   int // records to write that may be written already
+	chunk     []byte // memory for the bytes of emits: what is free of it
+	repeats   int    // records to write that may be written already
 
 	writeBegun  time.Time
 	unconfirmed atomic.Int64
@@ -111,6 +113,22 @@ func (a *assignment) nextBatch(records []*kgo.Record) (*batch, []*kgo.Record, er
 	}
 	a.withProcess = b
 	return b, records, nil
+}
+
+// keep copies bytes of an emit; what it returns is not nil, also for none. The emits of a batch lie side by side, since they
+// are forgotten together.
+func (b *batch) keep(v []byte) []byte {
+	const least, most = 1 << 10, 64 << 10
+	if len(v) > most/8 {
+		return bytes.Clone(v)
+	}
+	if len(v) >= len(b.chunk) { // also at first, for an empty one
+		b.chunk = make([]byte, min(most, max(least, b.emitBytes, int64(len(v)))))
+	}
+	kept := b.chunk[:len(v):len(v)]
+	b.chunk = b.chunk[len(v):]
+	copy(kept, v)
+	return kept
 }
 
 // takeFromQueue removes records, the first ones of the queue, and lets the partition be fetched again below its low mark.

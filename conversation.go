@@ -41,7 +41,7 @@ type conversation struct {
 	inlets     map[string]*inlet
 	outlets    map[string]*outlet
 	producers  map[string]*producer
-	stream     grpc.BidiStreamingClient[flowv1.ToProcess, flowv1.FromProcess]
+	stream     grpc.ClientStream
 	maxBackoff time.Duration
 
 	ready  mailbox[*assignment] // partitions whose next batch may go out
@@ -102,7 +102,7 @@ func (s *sidecar) converse(stop context.Context, id string, conn *grpc.ClientCon
 		end(fmt.Errorf("no answer within %gs", s.cfg.DiscoveryTimeout.Seconds()))
 	})
 	stopOpening := context.AfterFunc(stop, func() { end(errStopped) })
-	stream, err := flowv1.NewStreamletClient(conn).Run(streamCtx)
+	stream, err := conn.NewStream(streamCtx, &flowv1.Streamlet_ServiceDesc.Streams[0], flowv1.Streamlet_Run_FullMethodName, grpc.ForceCodecV2(newCodec()))
 	if inTime := opening.Stop(); !stopOpening() || !inTime {
 		return &failure{cause: fmt.Errorf("the conversation could not be opened: %w", context.Cause(streamCtx))}
 	}
@@ -110,7 +110,7 @@ func (s *sidecar) converse(stop context.Context, id string, conn *grpc.ClientCon
 		return &failure{kind: endProcessGone, cause: fmt.Errorf("the conversation could not be opened: %w", inWords(err)), gone: status.Code(err) == codes.Unavailable}
 	}
 	c.stream = stream
-	if err := stream.Send(&flowv1.ToProcess{Message: &flowv1.ToProcess_Start{Start: c.start()}}); err != nil {
+	if err := stream.SendMsg(&flowv1.ToProcess{Message: &flowv1.ToProcess_Start{Start: c.start()}}); err != nil {
 		err = c.streamError(err)
 		return &failure{kind: endProcessGone, cause: fmt.Errorf("the conversation broke off at its start: %w", inWords(err)), gone: status.Code(err) == codes.Unavailable}
 	}
@@ -303,7 +303,7 @@ func (c *conversation) sendLoop(stream, ctx context.Context) error {
 				return nil // it failed: there is nobody to tell
 			}
 			// What fails here, the receiver tells with its cause.
-			_ = c.stream.Send(&flowv1.ToProcess{Message: &flowv1.ToProcess_Stop{Stop: &flowv1.Stop{Reason: "the sidecar is stopping"}}})
+			_ = c.stream.SendMsg(&flowv1.ToProcess{Message: &flowv1.ToProcess_Stop{Stop: &flowv1.Stop{Reason: "the sidecar is stopping"}}})
 			_ = c.stream.CloseSend()
 			return nil
 		}
@@ -315,7 +315,7 @@ func (c *conversation) sendLoop(stream, ctx context.Context) error {
 		if message == nil {
 			continue
 		}
-		if err := c.stream.Send(message); err != nil {
+		if err := c.stream.SendMsg(message); err != nil {
 			if err == io.EOF {
 				return nil // the receiver has the stream's error
 			}

@@ -12,7 +12,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/thinkmorestupidless/ankka-flow-sidecar/flowv1"
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -26,7 +25,7 @@ const (
 // emit is a record for an outlet, held until its batch is acknowledged.
 type emit struct {
 	outlet *outlet
-	record *flowv1.Record
+	record kgo.Record
 }
 
 // outlet is one output of the streamlet for the life of the sidecar; its producers come and go with the conversations.
@@ -127,15 +126,7 @@ func (p *producer) readLimit(ctx context.Context) {
 
 // send hands one record to the client without waiting. confirm is called once, when the broker has confirmed or refused
 // the record, on a goroutine of the client that it must not block.
-func (p *producer) send(ctx context.Context, r *kgo.Record, record *flowv1.Record, confirm func(*kgo.Record, error)) {
-	r.Key = record.Key
-	r.Value = notNil(record.Value) // nil would be a tombstone, and the protocol has none
-	if len(record.Headers) > 0 {
-		r.Headers = make([]kgo.RecordHeader, len(record.Headers))
-		for i, h := range record.Headers {
-			r.Headers[i] = kgo.RecordHeader{Key: h.Key, Value: notNil(h.Value)}
-		}
-	}
+func (p *producer) send(ctx context.Context, r *kgo.Record, confirm func(*kgo.Record, error)) {
 	if p.outlet.refused.Load() && !p.known.Load() {
 		// Records share a batch up to the size of the largest one so far: what the topic allows for that is enough for them.
 		size := int32(min(producedBytes(r), math.MaxInt32))
@@ -152,13 +143,6 @@ func (p *producer) send(ctx context.Context, r *kgo.Record, record *flowv1.Recor
 func producedBytes(r *kgo.Record) int64 {
 	const batch, header = 128, 10
 	return recordBytes(r) + batch + header*int64(len(r.Headers))
-}
-
-func notNil(b []byte) []byte {
-	if b == nil {
-		return []byte{}
-	}
-	return b
 }
 
 // close ends the client within closeBound and a little.
@@ -183,24 +167,25 @@ func (c *conversation) write(ctx context.Context, b *batch) {
 		c.releaseEmits(b)
 		return // its partition is somebody else's by now, who reads it again
 	}
-	for _, e := range b.emits {
-		if c.producers[e.outlet.cfg.Name].park(b) {
+	emits := b.emits // b forgets them when the last is confirmed
+	for i := range emits {
+		if c.producers[emits[i].outlet.cfg.Name].park(b) {
 			return // other partitions, whose outlets are open, do not wait for this one
 		}
 	}
-	b.unconfirmed.Store(int64(len(b.emits)) + 1) // one for the loop below, so that an early confirmation cannot end it
-	records := make([]kgo.Record, len(b.emits))
+	b.unconfirmed.Store(int64(len(emits)) + 1) // one for the loop below, so that an early confirmation cannot end it
 	var to *producer
 	var confirm func(*kgo.Record, error)
-	for i, e := range b.emits {
+	for i := range emits {
+		e := &emits[i]
 		if b.failed.Load() != nil {
-			b.unconfirmed.Add(int64(i - len(b.emits))) // nothing more of the partition is sent
+			b.unconfirmed.Add(int64(i - len(emits))) // nothing more of the partition is sent
 			break
 		}
 		if p := c.producers[e.outlet.cfg.Name]; p != to {
 			to, confirm = p, c.confirmer(b, p)
 		}
-		to.send(ctx, &records[i], e.record, confirm)
+		to.send(ctx, &e.record, confirm)
 	}
 	c.countDown(b)
 }

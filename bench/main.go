@@ -28,6 +28,7 @@ type bench struct {
 	source  string // of this package
 	self    string // this program, which is the echo process and the bare loop too
 	sidecar string // the program that is measured
+	earlier string // the program that it is compared with in place of the bare loop; empty: none
 	python  string // with the SDK and confluent-kafka; empty: no Python is measured
 	pairs   int
 	short   bool
@@ -63,6 +64,7 @@ func command(ctx context.Context, args []string) error {
 	short := flags.Bool("short", false, "the main figures in a few minutes; fails when a ratio is worse than half of its goal")
 	only := flags.String("run", "", "measure what matches this regular expression alone")
 	program := flags.String("sidecar", "", "the program to measure; empty: it is built")
+	before := flags.String("before", "", "compare with this program, the sidecar as it was before a change, in place of the bare loop")
 	jsonFile := flags.String("json", "", "write a JSON line for each measurement to this file")
 	if err := flags.Parse(args); err != nil {
 		return err
@@ -76,7 +78,7 @@ func command(ctx context.Context, args []string) error {
 		return err
 	}
 	defer os.RemoveAll(dir)
-	b := &bench{dir: dir, python: *pythonPath, pairs: *pairs, short: *short, only: matching, sidecar: *program, report: &report{}}
+	b := &bench{dir: dir, python: *pythonPath, pairs: *pairs, short: *short, only: matching, sidecar: *program, earlier: *before, report: &report{}}
 	if b.self, err = os.Executable(); err != nil {
 		return err
 	}
@@ -144,7 +146,7 @@ func (b *bench) all(ctx context.Context) error {
 		steps = append(steps, func() error { return b.measureIdle(ctx, partitions, lasting) })
 	}
 	for _, l := range loads {
-		steps = append(steps, func() error { return b.compare(ctx, l, sidecar, bare) })
+		steps = append(steps, func() error { return b.compare(ctx, l, sidecar, b.baseline()) })
 	}
 	if b.python != "" {
 		steps = append(steps, func() error { return b.comparePython(ctx) })
@@ -158,6 +160,14 @@ func (b *bench) all(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// baseline is what the sidecar is compared with under load.
+func (b *bench) baseline() system {
+	if b.earlier != "" {
+		return earlier
+	}
+	return bare
 }
 
 // wanted says whether something is to be measured, and tells that it is.

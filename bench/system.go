@@ -22,6 +22,7 @@ const (
 	userLoop system = "confluent-kafka"   // a loop in Python, without sidecar and protocol
 	blocked  system = "sidecar, blocked"  // with a process that answers nothing
 	direct   system = "producer to inlet" // nothing between: the inlet's topic is the outlet's
+	earlier  system = "sidecar before"    // the change that is measured
 )
 
 // running is a system at work.
@@ -78,7 +79,11 @@ func (b *bench) run(ctx context.Context, s system, in, out string, batch int) (*
 	if s == bare {
 		r.measured, err = launch(dir, "bare", nil, b.self, "bare", b.kafka.server, in, out, r.address, fmt.Sprint(batch))
 	} else {
-		err = b.startSidecar(r, dir, in, out, batch)
+		program := b.sidecar
+		if s == earlier {
+			program = b.earlier
+		}
+		err = b.startSidecar(r, program, dir, in, out, batch)
 	}
 	if err != nil {
 		r.stop()
@@ -104,7 +109,7 @@ func (b *bench) startProcess(ctx context.Context, r *running, s system, dir stri
 	return until(ctx, "the process listens at "+r.address, time.Millisecond, func() (bool, error) { return listens(r.address) })
 }
 
-func (b *bench) startSidecar(r *running, dir, in, out string, batch int) error {
+func (b *bench) startSidecar(r *running, program, dir, in, out string, batch int) error {
 	deployment := testkit.Deployment{
 		Pipeline: "bench-" + out, Streamlet: "echo", Servers: b.kafka.server,
 		Inlets:  []testkit.Inlet{{Name: "in", Topic: in, MaxRecords: batch}},
@@ -120,6 +125,6 @@ func (b *bench) startSidecar(r *running, dir, in, out string, batch int) error {
 		return err
 	}
 	r.state, r.began = filepath.Join(dir, "state"), time.Now()
-	r.measured, err = launch(dir, "sidecar", []string{"FLOW_CONFIG_DIR=" + dir, "FLOW_STATE_DIR=" + r.state, "FLOW_PROCESS_ADDRESS=" + r.address, fmt.Sprint("FLOW_METRICS_PORT=", r.metrics)}, b.sidecar)
+	r.measured, err = launch(dir, "sidecar", []string{"FLOW_CONFIG_DIR=" + dir, "FLOW_STATE_DIR=" + r.state, "FLOW_PROCESS_ADDRESS=" + r.address, fmt.Sprint("FLOW_METRICS_PORT=", r.metrics)}, program)
 	return err
 }
