@@ -126,6 +126,34 @@ func (b *bench) latency(ctx context.Context, s system, lasting time.Duration) (p
 		return p, err
 	}
 	defer producer.Close()
+	stamped := func(i int) *kgo.Record {
+		value := binary.BigEndian.AppendUint64(nil, uint64(time.Now().UnixNano()))
+		return &kgo.Record{Key: fmt.Appendf(nil, "key-%d", i), Value: append(value, make([]byte, 92)...)}
+	}
+	receiving, cancel := context.WithTimeout(ctx, 3*lasting+time.Minute)
+	defer cancel()
+	var took []time.Duration
+	receive := func(n int) error {
+		for len(took) < n {
+			fetches := consumer.PollFetches(receiving)
+			if receiving.Err() != nil {
+				return fmt.Errorf("%s: %d of %d records came", s, len(took), n)
+			}
+			now := time.Now()
+			fetches.EachRecord(func(r *kgo.Record) {
+				took = append(took, now.Sub(time.Unix(0, int64(binary.BigEndian.Uint64(r.Value)))))
+			})
+		}
+		return nil
+	}
+	// What a start takes is not on the way of a record.
+	if err := producer.ProduceSync(ctx, stamped(0)).FirstErr(); err != nil {
+		return p, err
+	}
+	if err := receive(1); err != nil {
+		return p, err
+	}
+	took = nil
 	const warmUp = 2 * perSecond
 	n := warmUp + int(lasting.Seconds()*perSecond)
 	sending, stop := context.WithCancel(ctx)
@@ -141,24 +169,13 @@ func (b *bench) latency(ctx context.Context, s system, lasting time.Duration) (p
 			case <-sending.Done():
 				return
 			}
-			value := binary.BigEndian.AppendUint64(nil, uint64(time.Now().UnixNano()))
-			producer.Produce(sending, &kgo.Record{Key: fmt.Appendf(nil, "key-%d", i), Value: append(value, make([]byte, 92)...)}, nil)
+			producer.Produce(sending, stamped(i), nil)
 		}
 	}()
 	defer func() { <-sent }()
 	defer stop()
-	receiving, cancel := context.WithTimeout(ctx, 3*lasting+time.Minute)
-	defer cancel()
-	var took []time.Duration
-	for len(took) < n {
-		fetches := consumer.PollFetches(receiving)
-		if receiving.Err() != nil {
-			return p, fmt.Errorf("%s: %d of %d records came", s, len(took), n)
-		}
-		now := time.Now()
-		fetches.EachRecord(func(r *kgo.Record) {
-			took = append(took, now.Sub(time.Unix(0, int64(binary.BigEndian.Uint64(r.Value)))))
-		})
+	if err := receive(n); err != nil {
+		return p, err
 	}
 	took = took[warmUp:]
 	slices.Sort(took)
