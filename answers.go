@@ -130,6 +130,9 @@ func (c *conversation) onEmit(e *fromProcess) *failure {
 	case e.size > maxMessageBytes:
 		return &failure{kind: endProtocol, cause: fmt.Errorf("the process broke the protocol: an Emit of %d bytes to outlet '%s', the limit is %d, for %s", e.size, e.outlet, maxMessageBytes, b), batch: b}
 	}
+	if b.emits == nil {
+		b.emits = make([]emit, 0, c.usualEmits)
+	}
 	size := b.hold(o, e)
 	b.emitBytes += size
 	total := c.held.Add(size)
@@ -159,10 +162,6 @@ func (c *conversation) largest() *batch {
 // hold copies an emit into the batch, and returns what it takes in memory, nearly.
 func (b *batch) hold(o *outlet, e *fromProcess) int64 {
 	const structs, headerStruct = 256, 40
-	if b.emits == nil {
-		const usual = 32
-		b.emits = make([]emit, 0, min(usual, b.records)) // most processes emit a record for each
-	}
 	b.emits = append(b.emits, emit{outlet: o})
 	r := &b.emits[len(b.emits)-1].record
 	size := int64(structs + len(e.key) + len(e.value))
@@ -195,6 +194,8 @@ func (c *conversation) onAck(ack *fromProcess) *failure {
 		in.forgetDropped(b)
 		return nil
 	}
+	const most = 256 // room for more is made when they come
+	c.usualEmits = min(most, len(b.emits))
 	a.withProcess, a.acknowledged = nil, b
 	in.moved()
 	in.stats.process.Observe(time.Since(b.sent).Seconds())

@@ -51,6 +51,8 @@ type conversation struct {
 
 	closing sync.Once // of the producers
 
+	usualEmits int // of the last batch; the receiver's alone
+
 	held  atomic.Int64  // bytes of emits that are held or not yet confirmed
 	freed chan struct{} // capacity 1: held went down, or a batch was answered
 

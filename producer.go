@@ -168,9 +168,12 @@ func (c *conversation) write(ctx context.Context, b *batch) {
 		return // its partition is somebody else's by now, who reads it again
 	}
 	emits := b.emits // b forgets them when the last is confirmed
+	var o *outlet
 	for i := range emits {
-		if c.producers[emits[i].outlet.cfg.Name].park(b) {
-			return // other partitions, whose outlets are open, do not wait for this one
+		if emits[i].outlet != o {
+			if o = emits[i].outlet; c.producers[o.cfg.Name].park(b) {
+				return // other partitions, whose outlets are open, do not wait for this one
+			}
 		}
 	}
 	b.unconfirmed.Store(int64(len(emits)) + 1) // one for the loop below, so that an early confirmation cannot end it
@@ -182,8 +185,9 @@ func (c *conversation) write(ctx context.Context, b *batch) {
 			b.unconfirmed.Add(int64(i - len(emits))) // nothing more of the partition is sent
 			break
 		}
-		if p := c.producers[e.outlet.cfg.Name]; p != to {
-			to, confirm = p, c.confirmer(b, p)
+		if to == nil || e.outlet != to.outlet {
+			to = c.producers[e.outlet.cfg.Name]
+			confirm = c.confirmer(b, to)
 		}
 		to.send(ctx, &e.record, confirm)
 	}
