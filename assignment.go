@@ -27,6 +27,7 @@ type assignment struct {
 	queue      []*kgo.Record
 	queueBytes int64
 	paused     bool
+	givenBack  bool // the queue was dropped for want of memory: paused, to be read again from position
 	logStart   int64
 	logEnd     int64 // -1 until known
 
@@ -94,15 +95,21 @@ func (a *assignment) outstanding() bool {
 
 // sendable says that the partition's next batch may go to the process.
 func (a *assignment) sendable() bool {
+	if a.single() && (a.writing != nil || a.confirmed != a.base) {
+		return false // the record before is to be committed: then a failure names this one
+	}
+	return len(a.queue) > 0 && a.free()
+}
+
+// free says that nothing but its queue keeps the partition's next batch from the process.
+func (a *assignment) free() bool {
 	switch {
-	case a.leaving, a.commitBase, len(a.queue) == 0, !a.heldUntil.IsZero():
+	case a.leaving, a.commitBase, !a.heldUntil.IsZero():
 		return false
 	case a.withProcess != nil, a.acknowledged != nil:
 		return false // one with the process, one acknowledged and waiting: no more
 	case a.inlet.dropped[a.partition] != nil:
 		return false // the process still has a batch of the partition from before it was revoked
-	case a.single():
-		return a.writing == nil && a.confirmed == a.base // the record before is committed: a failure now names this one
 	}
 	return true
 }

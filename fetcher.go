@@ -9,26 +9,12 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	dto "github.com/prometheus/client_model/go"
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 )
-
-// memoryBudget is what all inlets together may hold of fetched records. Every held partition has an equal share, so a
-// partition that does not move can never take the turn of another.
-type memoryBudget struct {
-	limit      int64 // bytes
-	used       atomic.Int64
-	partitions atomic.Int64
-}
-
-func (m *memoryBudget) add(bytes int64) { m.used.Add(bytes) }
-
-// share is a partition's high mark, in bytes.
-func (m *memoryBudget) share() int64 { return m.limit / max(1, m.partitions.Load()) }
 
 // inlet is one input of the streamlet for the life of the sidecar. Its consumer comes and goes below it (membership), and
 // so do the partitions (assignment) and the conversations that it feeds.
@@ -240,11 +226,16 @@ func (in *inlet) detach(c *conversation) {
 	in.notify()
 }
 
-// wake puts a partition on the conversation's ready list when its next batch may go. mu is held.
+// wake puts a partition on the conversation's ready list when its next batch may go, or has it read again. mu is held.
 func (in *inlet) wake(a *assignment) {
-	if in.conversation != nil && !a.inReady && a.sendable() {
+	switch {
+	case in.conversation == nil || a.inReady:
+	case a.sendable():
 		a.inReady = true
 		in.conversation.ready.put(a)
+	case a.givenBack && a.free():
+		in.membership.givenBack = true
+		in.membership.wake()
 	}
 }
 
@@ -320,7 +311,7 @@ func (in *inlet) take(fetches kgo.Fetches) error {
 		if len(p.Records) > 0 && a.base < 0 {
 			a.beginAt(p.Records[0].Offset) // also when they are not taken: it is what the partition goes back to
 		}
-		if len(p.Records) == 0 || in.conversation == nil || in.conversation.ending.Load() {
+		if len(p.Records) == 0 || a.givenBack || in.conversation == nil || in.conversation.ending.Load() {
 			return // without a conversation that takes more, the partition is read again from its committed offset
 		}
 		if err := a.checkPosition(p); err != nil {

@@ -36,6 +36,7 @@ type membership struct {
 	cancelCommit context.CancelFunc // of the commit that is out; nil when none is
 	factor       float64            // bytes held per byte fetched
 	limitedFor   float64            // the factor that the client's limits were made for
+	givenBack    bool               // of a partition whose queue was given back, a batch can be sent again
 
 	expansion expansion
 
@@ -103,8 +104,13 @@ func (m *membership) poll(ctx context.Context) error {
 			cancel()
 			return errors.Join(broken, ctx.Err())
 		}
+		m.readAgain()
 		m.client.AllowRebalance()
-		fetches := m.client.PollRecords(pollCtx, 0)
+		records := 0 // all that have come
+		if !m.awaitRoom(pollCtx) {
+			records = 1 // woken for something else: next to nothing more is taken
+		}
+		fetches := m.client.PollRecords(pollCtx, records)
 		err := in.take(fetches)
 		m.groupErrors(fetches)
 		if len(fetches.Errors()) > 0 && fetches.NumRecords() == 0 {
@@ -220,7 +226,7 @@ func (m *membership) rewind() error {
 	}
 	for _, p := range partitions {
 		if a := in.held[p]; a != nil {
-			a.position, a.dataEnd, a.confirmed, a.paused = a.base, a.base, a.base, false
+			a.position, a.dataEnd, a.confirmed, a.paused, a.givenBack = a.base, a.base, a.base, false, false
 			a.commitLimit = noCommitLimit
 		}
 	}

@@ -32,17 +32,19 @@ func TestABacklogBeforeABlockedProcessTakesLittleMemory(t *testing.T) {
 		batch      int32 // bytes
 		bound      int   // bytes resident
 	}{
-		"12 partitions":               {12, kgo.NoCompression(), 1 << 20, 150 << 20},
-		"12 partitions, compressed":   {12, kgo.ZstdCompression(), 1 << 20, 150 << 20},
-		"1000 partitions":             {1000, kgo.NoCompression(), 16 << 10, 300 << 20},
-		"1000 partitions, compressed": {1000, kgo.ZstdCompression(), 16 << 10, 300 << 20},
+		"12 partitions":                              {12, kgo.NoCompression(), 1 << 20, 150 << 20},
+		"12 partitions, compressed":                  {12, kgo.ZstdCompression(), 1 << 20, 150 << 20},
+		"1000 partitions":                            {1000, kgo.NoCompression(), 16 << 10, 300 << 20},
+		"1000 partitions, compressed":                {1000, kgo.ZstdCompression(), 16 << 10, 300 << 20},
+		"1000 partitions, large batches":             {1000, kgo.NoCompression(), 1 << 20, 300 << 20},
+		"1000 partitions, large batches, compressed": {1000, kgo.ZstdCompression(), 1 << 20, 300 << 20},
 	} {
 		t.Run(name, func(t *testing.T) {
 			spec := testkit.Spec("blocked", testkit.Ports("in"), testkit.Ports("out"))
 			w := newWorld(t, c, spec)
 			w.createWith("in", row.partitions, map[string]string{"segment.index.bytes": "65536"})
 			w.create(1, "out")
-			w.fill("in", row.partitions, *backlog, size, row.batch, row.codec)
+			w.fill("in", row.partitions, max(*backlog, int64(row.partitions)*int64(row.batch)*9/8), size, row.batch, row.codec)
 			p := w.double(spec, nil)
 			p.Inject(testkit.Fault{Do: testkit.Hang})
 			s := w.sidecar(p.Addr())

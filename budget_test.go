@@ -1,0 +1,147 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/thinkmorestupidless/ankka-flow-sidecar/flowv1"
+	"github.com/thinkmorestupidless/ankka-flow-sidecar/testkit"
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+// produceLarge fills each partition of topic "in" with one batch of nearly a mebibyte, of 60 records.
+func (b *bed) produceLarge() {
+	b.t.Helper()
+	client, err := b.kafka.Client(kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.ProducerBatchCompression(kgo.NoCompression()),
+		kgo.ProducerBatchMaxBytes(1<<20), kgo.ProducerLinger(time.Second))
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	defer client.Close()
+	for i := range 60 * b.partitions {
+		r := &kgo.Record{Topic: "in", Partition: i / 60, Value: fmt.Appendf(nil, "in#%d;%s", i, strings.Repeat("x", 16<<10))}
+		b.inputs = append(b.inputs, r)
+		client.Produce(context.Background(), r, nil)
+	}
+	if err := client.Flush(context.Background()); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+// stick has the process answer the first batch of each such partition only after so long.
+func (b *bed) stick(after time.Duration, partition func(int32) bool) {
+	b.process.Inject(testkit.Fault{Delay: after, When: func(batch *flowv1.Batch) bool {
+		return batch.GetInlet() == "in" && batch.GetRecords()[0].GetOffset() == 0 && partition(batch.GetPartition())
+	}})
+}
+
+// turns says of how many partitions of topic "in" the process has had records.
+func (b *bed) turns() int {
+	had := map[int32]bool{}
+	for _, c := range b.process.Conversations() {
+		for _, batch := range c.Batches {
+			had[batch.GetPartition()] = had[batch.GetPartition()] || batch.GetInlet() == "in"
+		}
+	}
+	return len(had)
+}
+
+// TestEveryPartitionHasItsTurnWithinTheBudgetWhileBatchesAreStuckForHours has a backlog of producers' batches that are three times
+// their partition's share each, and that would take three times the budget together.
+func TestEveryPartitionHasItsTurnWithinTheBudgetWhileBatchesAreStuckForHours(t *testing.T) {
+	const stuckFor = 2 * time.Hour
+	for name, stuck := range map[string]func(int32) bool{
+		"all":             func(int32) bool { return true },
+		"every other one": func(p int32) bool { return p%2 == 0 },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			inBubble(t, 100, func(t *testing.T, b *bed) {
+				b.deployment.Inlets[0].MaxRecords = 4
+				b.produceLarge()
+				b.stick(stuckFor, stuck)
+				s := b.start()
+				s.awaitReady()
+				began, most := time.Now(), 0.0
+				testkit.Eventually(t, 10*time.Minute, "the process has records of every partition, and has answered all of those that are not stuck", func() (bool, string) {
+					most = max(most, s.scrape().value("ankka_flow_sidecar_memory_used_bytes"))
+					ends, committed := b.offsets()
+					left := 0
+					for tp, end := range ends {
+						if !stuck(tp.Partition) && committed[tp] != end {
+							left++
+						}
+					}
+					had := b.turns()
+					return had == int(b.partitions) && left == 0, fmt.Sprintf("%d have had their turn, %d are not done", had, left)
+				})
+				t.Logf("after %s; at most %.1f MiB were held", time.Since(began), most/(1<<20))
+				time.Sleep(stuckFor)
+				b.awaitCaughtUpLooking(10*time.Minute, time.Second)
+				if budget := float64(fetchedAtMost); most > 1.6*budget || most < budget/2 {
+					t.Errorf("%.0f bytes of fetched records were held, the budget is %.0f", most, budget)
+				}
+				b.check(noRepeats)
+			})
+		})
+	}
+}
+
+// TestAnInletWhoseQueuesAreStuckLeavesAnotherItsTurn has both inlets share the budget, and the one take all of it.
+func TestAnInletWhoseQueuesAreStuckLeavesAnotherItsTurn(t *testing.T) {
+	t.Parallel()
+	inBubble(t, 100, func(t *testing.T, b *bed) {
+		b.spec = testkit.Spec("echo", testkit.Ports("in", "other"), testkit.Ports("out"))
+		b.process.SetSpec(b.spec)
+		b.deployment.Inlets = append(b.deployment.Inlets, testkit.Inlet{Name: "other", Topic: "other"})
+		b.deployment.Inlets[0].MaxRecords = 4
+		if err := b.cluster.CreateTopic("other", 1, nil); err != nil {
+			t.Fatal(err)
+		}
+		b.produceLarge()
+		b.stick(time.Hour, func(int32) bool { return true })
+		b.start().awaitReady()
+		time.Sleep(time.Minute)
+		for range 3 {
+			if err := b.kafka.Produce(t.Context(), []*kgo.Record{{Topic: "other", Value: []byte("in time")}}); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(10 * time.Second)
+		}
+		committed, err := b.kafka.Committed(t.Context(), "pipe.echo.other")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := committed[testkit.TopicPartition{Topic: "other"}]; got != 3 {
+			t.Errorf("while the other inlet is stuck, %d of 3 records are delivered and committed", got)
+		}
+	})
+}
+
+func TestRecordsThatArePolledWhileTheirPartitionsQueueIsGivenBackAreNotTakenBehindIt(t *testing.T) {
+	in, a, c := newTestInlet()
+	client, err := kgo.NewClient()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	in.membership.client = client
+	a.beginAt(0)
+	if err := in.take(fetched(0, 200)); err != nil {
+		t.Fatal(err)
+	}
+	if _, failure := c.nextMessage(a, newBatchEncoder()); failure != nil {
+		t.Fatal(failure)
+	}
+	in.budget.limit = 0
+	in.membership.giveBack()
+	if err := in.take(fetched(200, 50)); err != nil {
+		t.Fatal(err)
+	}
+	if len(a.queue) > 0 || a.position != 100 || in.budget.used.Load() != 0 {
+		t.Errorf("%d records are queued and %d bytes held; read again from %d, want 0, 0 and 100", len(a.queue), in.budget.used.Load(), a.position)
+	}
+}
