@@ -50,6 +50,7 @@ type world struct {
 func main() {
 	ctx, restore := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
 	context.AfterFunc(ctx, restore) // a second signal ends the program at once
+	limitMemory(disk{}, os.LookupEnv)
 	dialer := &net.Dialer{Timeout: 10 * time.Second}
 	os.Exit(run(ctx, world{
 		args: os.Args[1:], lookupEnv: os.LookupEnv, stdout: os.Stdout, files: disk{},

@@ -44,7 +44,8 @@ func TestABacklogBeforeABlockedProcessTakesLittleMemory(t *testing.T) {
 			w := newWorld(t, c, spec)
 			w.createWith("in", row.partitions, map[string]string{"segment.index.bytes": "65536"})
 			w.create(1, "out")
-			w.fill("in", row.partitions, max(*backlog, int64(row.partitions)*int64(row.batch)*9/8), size, row.batch, row.codec)
+			total := max(*backlog, int64(row.partitions)*int64(row.batch)*9/8) // at least a batch for each
+			filled := w.fill("in", row.partitions, total, size, row.batch, row.codec)
 			p := w.double(spec, nil)
 			p.Inject(testkit.Fault{Do: testkit.Hang})
 			s := w.sidecar(p.Addr())
@@ -58,9 +59,18 @@ func TestABacklogBeforeABlockedProcessTakesLittleMemory(t *testing.T) {
 				return time.Since(since) > 5*time.Second, fmt.Sprint(now, " records")
 			})
 			now, most := s.memory("VmRSS"), s.memory("VmHWM")
-			t.Logf("%d MB of backlog: %.0f records fetched, resident %d MB, at most %d MB", *backlog>>20, fetched, now>>20, most>>20)
+			t.Logf("%d MB of backlog: %.0f records fetched, resident %d MB, at most %d MB", total>>20, fetched, now>>20, most>>20)
 			if most > row.bound {
 				t.Errorf("%d MB were resident, more than %d MB", most>>20, row.bound>>20)
+			}
+			had := map[int32]bool{}
+			for _, conversation := range p.Conversations() {
+				for _, batch := range conversation.Batches {
+					had[batch.GetPartition()] = true
+				}
+			}
+			if len(had) != int(filled) {
+				t.Errorf("of %d partitions with records %d have had their turn", filled, len(had))
 			}
 			s.terminated(20 * time.Second)
 			w.admin(func(ctx context.Context, admin *kadm.Client) error {
@@ -71,8 +81,9 @@ func TestABacklogBeforeABlockedProcessTakesLittleMemory(t *testing.T) {
 	}
 }
 
-// fill writes so many bytes to a port's topic, in records of one size and batches of at most one.
-func (w *world) fill(port string, partitions int32, total int64, size int, batch int32, codec kgo.CompressionCodec) {
+// fill writes so many bytes to a port's topic, in records of one size and batches of at most one. It returns how many of
+// the partitions have records.
+func (w *world) fill(port string, partitions int32, total int64, size int, batch int32, codec kgo.CompressionCodec) int32 {
 	w.t.Helper()
 	client, err := w.cluster.Client(kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.ProducerBatchCompression(codec), kgo.MaxBufferedRecords(50_000), kgo.ProducerBatchMaxBytes(batch), kgo.ProducerLinger(50*time.Millisecond))
 	if err != nil {
@@ -81,9 +92,10 @@ func (w *world) fill(port string, partitions int32, total int64, size int, batch
 	defer client.Close()
 	var failed atomic.Pointer[error]
 	value := bytes.Repeat([]byte("backlog;"), size/8+1)[:size]
-	for i := range total / int64(size) {
-		// A good many in a row, so that a request has large batches of few partitions.
-		client.Produce(w.ctx, &kgo.Record{Topic: w.topic(port), Partition: int32(i/10_000) % partitions, Value: value}, func(_ *kgo.Record, err error) {
+	const inARow = 10_000 // so that a request has large batches of few partitions
+	records := total / int64(size)
+	for i := range records {
+		client.Produce(w.ctx, &kgo.Record{Topic: w.topic(port), Partition: int32(i/inARow) % partitions, Value: value}, func(_ *kgo.Record, err error) {
 			if err != nil {
 				failed.Store(&err)
 			}
@@ -95,4 +107,5 @@ func (w *world) fill(port string, partitions int32, total int64, size int, batch
 	if err := failed.Load(); err != nil {
 		w.t.Fatal(*err)
 	}
+	return int32(min(int64(partitions), (records+inARow-1)/inARow))
 }
