@@ -287,7 +287,7 @@ func (in *inlet) take(fetches kgo.Fetches) error {
 	defer in.mu.Unlock()
 	share, now := in.budget.share(), time.Now()
 	readableEnd := func(p kgo.FetchTopicPartition) int64 { return p.HighWatermark }
-	if in.membership.readsCommitted() {
+	if in.membership.readsCommitted {
 		readableEnd = func(p kgo.FetchTopicPartition) int64 { return p.LastStableOffset }
 	}
 	fetches.EachPartition(func(p kgo.FetchTopicPartition) {

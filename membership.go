@@ -25,6 +25,8 @@ type membership struct {
 	conns  *connections
 	static string // group.instance.id, empty for a dynamic member
 
+	readsCommitted bool // of transactions, only those that are committed
+
 	commitDue  chan struct{} // capacity 1
 	background sync.WaitGroup
 	end        context.CancelFunc // of the background goroutines
@@ -74,7 +76,7 @@ func (in *inlet) join(ctx context.Context) (*membership, error) {
 		end()
 		return nil, err
 	}
-	m.client = client
+	m.client, m.readsCommitted = client, readsCommitted(client)
 	in.membership = m
 	if !in.detached.IsZero() {
 		m.armGiveUp()

@@ -40,7 +40,7 @@ func (m *membership) startOffsets(ctx context.Context, offsets map[string]map[in
 	in.mu.Unlock()
 	admin := kadm.NewClient(client)
 	reset := in.cfg.Consumer.OffsetReset
-	logStarts, ends, resolved, err := listStarts(ctx, admin, topic, reset, m.readsCommitted())
+	logStarts, ends, resolved, err := listStarts(ctx, admin, topic, reset, m.readsCommitted)
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	var told starts

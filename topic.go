@@ -14,9 +14,12 @@ import (
 
 const (
 	missingTopicInterval = 500 * time.Millisecond // between looks at a topic that is not there
-	topicInterval        = 3 * time.Second        // between looks at one that is; also how old a lag may be
 	logEndsWait          = 1000                   // ms that a broker may take to say how long a log is: the answers to commits come on the same connection, after it
 )
+
+// topicInterval is the time between looks at a topic that is there; also how old a lag may be. The simulation alone changes
+// it, before a sidecar runs: in a quiet minute these looks are most of what a cluster in memory has to do.
+var topicInterval = 3 * time.Second
 
 // watchTopic looks after the inlet's topic until ctx ends: whether it exists, whether it is still the same one, and how
 // long its log is, which is what lag is measured against also while nothing is fetched.
@@ -118,7 +121,7 @@ func (m *membership) readLogEnds(ctx context.Context, admin *kadm.Client) {
 	if err != nil {
 		return
 	}
-	ends, err := listEnds(ctx, admin, in.cfg.Topic, m.readsCommitted())
+	ends, err := listEnds(ctx, admin, in.cfg.Topic, m.readsCommitted)
 	if err != nil {
 		return
 	}
@@ -164,10 +167,8 @@ func listEnds(ctx context.Context, admin *kadm.Client, topic string, committed b
 	return admin.ListEndOffsets(ctx, topic)
 }
 
-func (m *membership) readsCommitted() bool {
-	return m.client != nil && readsCommitted(m.client)
-}
-
+// readsCommitted says whether the client is set to read committed transactions alone. It is not for every poll: kgo makes a
+// copy of its options for each question.
 func readsCommitted(client *kgo.Client) bool {
 	return client.OptValue(kgo.FetchIsolationLevel) == kgo.ReadCommitted()
 }
