@@ -2,23 +2,26 @@ package main
 
 import (
 	"context"
+	"errors"
+	"io"
+	"iter"
 	"maps"
 	"net"
+	"os"
 	"slices"
 	"sync"
 	"syscall"
 	"time"
 )
 
-// memnet is a network of one host in memory: listeners by address, connections by net.Pipe, which a synctest bubble can idle
-// on.
+// memnet is a network of one host in memory, which a synctest bubble can idle on.
 type memnet struct {
 	mu        sync.Mutex
 	listeners map[string]*memListener
 	ports     int
-	conns     map[*pipeConn]struct{}
-	frozen    map[string]chan struct{} // by listener's address or dialing host; closed at the thaw: until then nothing passes
-	dead      map[string]bool          // hosts that can no longer dial
+	conns     map[*memConn]struct{}
+	frozen    map[string]bool // by listener's address or dialing host: nothing that was written is read
+	dead      map[string]bool // hosts that can no longer dial
 }
 
 type memListener struct {
@@ -30,7 +33,7 @@ type memListener struct {
 }
 
 func newMemnet() *memnet {
-	return &memnet{listeners: map[string]*memListener{}, conns: map[*pipeConn]struct{}{}, frozen: map[string]chan struct{}{}, dead: map[string]bool{}}
+	return &memnet{listeners: map[string]*memListener{}, conns: map[*memConn]struct{}{}, frozen: map[string]bool{}, dead: map[string]bool{}}
 }
 
 func (l *memListener) Accept() (net.Conn, error) {
@@ -56,58 +59,129 @@ func (l *memListener) Close() error {
 
 func (l *memListener) Addr() net.Addr { return l.addr }
 
-// pipeConn is an end of a net.Pipe with the TCP addresses that Kafka clients and brokers look at.
-type pipeConn struct {
-	net.Conn
+// memConn is an end of a connection. What one end writes waits, as in a socket's buffers, until the other reads it, so that
+// a write does not wait for a peer that hangs: kgo writes under locks, and a goroutine that waits for a lock stops a
+// bubble's clock. All is guarded by the memnet's mu.
+type memConn struct {
 	net           *memnet
-	local, remote net.Addr
-	keys          []string // the listener's address and the dialing host: what may be frozen
-	swallow       bool     // written bytes vanish; guarded by the memnet's mu
-	closed        chan struct{}
-	once          sync.Once
+	peer          *memConn
+	local, remote *net.TCPAddr
+	keys          []string   // the listener's address and the dialing host: what may be frozen
+	changed       *sync.Cond // anything below, of this end or of the peer's
+	inbox         []byte     // from the peer, to be read
+	swallow       bool       // written bytes vanish
+	closed        bool
+	readDeadline  time.Time
+	writeDeadline time.Time
 }
 
-func (c *pipeConn) LocalAddr() net.Addr  { return c.local }
-func (c *pipeConn) RemoteAddr() net.Addr { return c.remote }
+// socketBuffer is how much of a write waits for its reader, in bytes. What is longer waits with it.
+const socketBuffer = 64 << 10
 
-func (c *pipeConn) Read(p []byte) (int, error) {
-	n, err := c.Conn.Read(p)
-	c.pass()
-	return n, err
-}
+func (c *memConn) LocalAddr() net.Addr  { return c.local }
+func (c *memConn) RemoteAddr() net.Addr { return c.remote }
 
-func (c *pipeConn) Write(p []byte) (int, error) {
-	if c.pass() {
-		return len(p), nil
-	}
-	return c.Conn.Write(p)
-}
-
-// pass waits while an end is frozen, and says whether what is written is swallowed.
-func (c *pipeConn) pass() (swallow bool) {
-	for _, key := range c.keys {
-		c.net.mu.Lock()
-		thaw := c.net.frozen[key]
-		swallow = c.swallow
-		c.net.mu.Unlock()
-		if thaw != nil {
-			select {
-			case <-thaw:
-			case <-c.closed:
+func (c *memConn) Read(p []byte) (int, error) {
+	c.net.mu.Lock()
+	defer c.net.mu.Unlock()
+	for {
+		switch {
+		case c.closed:
+			return 0, c.failed("read", net.ErrClosed)
+		case isPast(c.readDeadline):
+			return 0, c.failed("read", os.ErrDeadlineExceeded)
+		case c.isFrozen():
+		case len(c.inbox) > 0:
+			n := copy(p, c.inbox)
+			if len(c.inbox) == socketBuffer {
+				c.peer.changed.Broadcast() // there is room again
 			}
+			c.inbox = append(c.inbox[:0], c.inbox[n:]...)
+			return n, nil
+		case c.peer.closed:
+			return 0, io.EOF
+		}
+		c.wait(c.readDeadline)
+	}
+}
+
+func (c *memConn) Write(p []byte) (int, error) {
+	c.net.mu.Lock()
+	defer c.net.mu.Unlock()
+	for written := 0; ; c.wait(c.writeDeadline) {
+		switch {
+		case c.closed:
+			return written, c.failed("write", net.ErrClosed)
+		case isPast(c.writeDeadline):
+			return written, c.failed("write", os.ErrDeadlineExceeded)
+		case c.swallow:
+			return len(p), nil
+		case c.peer.closed:
+			return written, c.failed("write", syscall.EPIPE)
+		}
+		n := min(len(p)-written, socketBuffer-len(c.peer.inbox))
+		c.peer.inbox = append(c.peer.inbox, p[written:written+n]...)
+		written += n
+		c.peer.changed.Broadcast()
+		if written == len(p) {
+			return written, nil
 		}
 	}
-	return swallow
 }
 
-func (c *pipeConn) Close() error {
-	c.once.Do(func() {
-		close(c.closed)
-		c.net.mu.Lock()
-		delete(c.net.conns, c)
-		c.net.mu.Unlock()
-	})
-	return c.Conn.Close()
+func (c *memConn) isFrozen() bool {
+	return slices.ContainsFunc(c.keys, func(key string) bool { return c.net.frozen[key] })
+}
+
+// wait sleeps until something has changed or the deadline passed.
+func (c *memConn) wait(deadline time.Time) {
+	if !deadline.IsZero() {
+		defer time.AfterFunc(time.Until(deadline), func() {
+			c.net.mu.Lock()
+			defer c.net.mu.Unlock()
+			c.changed.Broadcast()
+		}).Stop()
+	}
+	c.changed.Wait()
+}
+
+func isPast(deadline time.Time) bool { return !deadline.IsZero() && time.Until(deadline) <= 0 }
+
+func (c *memConn) failed(op string, err error) error {
+	return &net.OpError{Op: op, Net: "tcp", Source: c.local, Addr: c.remote, Err: err}
+}
+
+func (c *memConn) Close() error {
+	c.net.mu.Lock()
+	defer c.net.mu.Unlock()
+	c.close()
+	return nil
+}
+
+// close ends it; the peer can read what is on its way. mu is held.
+func (c *memConn) close() {
+	c.closed, c.inbox = true, nil
+	delete(c.net.conns, c)
+	c.changed.Broadcast()
+	c.peer.changed.Broadcast()
+}
+
+func (c *memConn) SetDeadline(t time.Time) error {
+	return errors.Join(c.SetReadDeadline(t), c.SetWriteDeadline(t))
+}
+
+func (c *memConn) SetReadDeadline(t time.Time) error  { return c.setDeadline(&c.readDeadline, t) }
+func (c *memConn) SetWriteDeadline(t time.Time) error { return c.setDeadline(&c.writeDeadline, t) }
+
+func (c *memConn) setDeadline(deadline *time.Time, t time.Time) error {
+	c.net.mu.Lock()
+	defer c.net.mu.Unlock()
+	if c.closed {
+		return c.failed("set", net.ErrClosed)
+	}
+	*deadline = t
+	c.changed.Broadcast() // for who waits by the deadline before
+	return nil
 }
 
 // listen takes a port of its own unless the address names one that a listener had before.
@@ -144,10 +218,9 @@ func (n *memnet) dialFrom(ctx context.Context, host, network, address string) (n
 	if l == nil {
 		return nil, refused
 	}
-	client := &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 1}
-	a, b := net.Pipe()
-	here := &pipeConn{Conn: a, net: n, local: client, remote: l.addr, keys: []string{address, host}, closed: make(chan struct{})}
-	there := &pipeConn{Conn: b, net: n, local: l.addr, remote: client, keys: here.keys, closed: make(chan struct{})}
+	here := &memConn{net: n, local: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 1}, remote: l.addr, keys: []string{address, host}, changed: sync.NewCond(&n.mu)}
+	there := &memConn{net: n, local: here.remote, remote: here.local, keys: here.keys, changed: sync.NewCond(&n.mu)}
+	here.peer, there.peer = there, here
 	select {
 	case l.accept <- there:
 		n.mu.Lock()
@@ -166,9 +239,7 @@ func (n *memnet) freeze(keys ...string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for _, key := range keys {
-		if n.frozen[key] == nil {
-			n.frozen[key] = make(chan struct{})
-		}
+		n.frozen[key] = true
 	}
 }
 
@@ -180,25 +251,27 @@ func (n *memnet) thaw(keys ...string) {
 		keys = slices.Collect(maps.Keys(n.frozen))
 	}
 	for _, key := range keys {
-		if thaw := n.frozen[key]; thaw != nil {
-			close(thaw)
-			delete(n.frozen, key)
+		delete(n.frozen, key)
+		for c := range n.of(key) {
+			c.changed.Broadcast()
 		}
 	}
 }
 
-// cut closes every connection of a listener or host.
+// cut closes every connection of a listener or host, with what is on its way.
 func (n *memnet) cut(key string) {
-	for _, c := range n.of(key) {
-		_ = c.Close()
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for c := range n.of(key) {
+		c.close()
 	}
 }
 
 // swallow loses what the listener at address writes from now on, on its present connections, and cuts them after d: what
 // was asked takes effect, and the answer never comes.
 func (n *memnet) swallow(address string, d time.Duration) {
-	conns := n.of(address)
 	n.mu.Lock()
+	conns := slices.Collect(n.of(address))
 	for _, c := range conns {
 		c.swallow = c.local.String() == address
 	}
@@ -209,15 +282,15 @@ func (n *memnet) swallow(address string, d time.Duration) {
 	}
 }
 
-func (n *memnet) of(key string) (conns []*pipeConn) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	for c := range n.conns {
-		if slices.Contains(c.keys, key) {
-			conns = append(conns, c)
+// of is the connections of a listener or host. mu is held.
+func (n *memnet) of(key string) iter.Seq[*memConn] {
+	return func(yield func(*memConn) bool) {
+		for c := range n.conns {
+			if slices.Contains(c.keys, key) && !yield(c) {
+				return
+			}
 		}
 	}
-	return conns
 }
 
 // kill takes a host or a listener away: its connections are gone and there can be no others until it is back.
