@@ -36,10 +36,9 @@ type bed struct {
 	hosts      int
 	address    string // of the process
 	inputs     []*kgo.Record
-	load       []*kgo.Record // what tryProduce draws from
-	produced   int           // of load
-	partitions int32         // of topic in
-	tap        *tap          // of the next sidecar
+	produced   int   // by tryProduce
+	partitions int32 // of topic in
+	tap        *tap  // of the next sidecar
 }
 
 // inBubble runs f with a bed: topics in and out of the given number of partitions, and a process that emits each record
@@ -115,7 +114,7 @@ func (b *bed) startPod(env ...string) *instance {
 // produce adds n records of testkit's load to topic "in".
 func (b *bed) produce(n int) {
 	b.t.Helper()
-	records := testkit.Load("in", b.partitions, len(b.inputs)+n)[len(b.inputs):]
+	records := testkit.LoadFrom("in", b.partitions, len(b.inputs), n)
 	if err := b.kafka.Produce(b.t.Context(), records); err != nil {
 		b.t.Fatal(err)
 	}
@@ -140,10 +139,7 @@ func (b *bed) newLoader() *kgo.Client {
 // tryProduce writes n records to a cluster in trouble. It gives up what does not succeed within a while: what is there in
 // the end is found out by reading the topic.
 func (b *bed) tryProduce(loader *kgo.Client, n int) {
-	if b.produced+n > len(b.load) {
-		b.load = testkit.Load("in", b.partitions, 2*(b.produced+n))
-	}
-	records := b.load[b.produced : b.produced+n]
+	records := testkit.LoadFrom("in", b.partitions, b.produced, n)
 	b.produced += n
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()

@@ -8,6 +8,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -31,9 +32,17 @@ type logEvent struct {
 // documentedEvents are the rows, those with the longest fixed text first, so that the first that fits is the one.
 func documentedEvents(t *testing.T) []logEvent {
 	t.Helper()
-	text, err := os.ReadFile("docs/operations.md")
+	events, err := readDocumentedEvents()
 	if err != nil {
 		t.Fatal(err)
+	}
+	return events
+}
+
+var readDocumentedEvents = sync.OnceValues(func() ([]logEvent, error) {
+	text, err := os.ReadFile("docs/operations.md")
+	if err != nil {
+		return nil, err
 	}
 	quoted := regexp.MustCompile("`([^`]+)`")
 	names := func(cell string) (keys []string) {
@@ -51,8 +60,8 @@ func documentedEvents(t *testing.T) []logEvent {
 		})
 	}
 	slices.SortStableFunc(events, func(a, b logEvent) int { return len(b.text) - len(a.text) })
-	return events
-}
+	return events, nil
+})
 
 // undocumented says what of a line at info or above is not as the table has it, and which event it is.
 func undocumented(events []logEvent, fields map[string]string) (event, problem string) {

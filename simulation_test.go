@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -36,13 +37,14 @@ var (
 //
 // The seeds run in processes of their own, since a bubble's clock can stop: kgo holds its consumer's lock while it waits for
 // requests, and a goroutine that waits for a lock does not count as idle. Such a seed is given up and counted; it says
-// nothing about the sidecar.
+// nothing about the sidecar. A clock that another lock stops is a failure.
 func TestNoScheduleOfFaultsBreaksAPromise(t *testing.T) {
 	if *simSeed != 0 {
 		simulate(t, *simSeed)
 		return
 	}
 	if *simChild {
+		go watchClock()
 		for seed := *simFirst; seed < *simFirst+*simSeeds; seed++ {
 			if !t.Run(fmt.Sprint(seed), func(t *testing.T) { simulate(t, seed) }) {
 				t.Fatalf("again with: go test -run %s -sim.seed=%d .", t.Name(), seed)
@@ -58,7 +60,7 @@ func TestNoScheduleOfFaultsBreaksAPromise(t *testing.T) {
 	take := func() (first, count uint64) {
 		mu.Lock()
 		defer mu.Unlock()
-		count = 5
+		count = 20
 		if *simSeeds > 0 {
 			count = min(count, *simFirst+*simSeeds-next)
 		} else if time.Since(began) >= *simFor || t.Failed() {
@@ -75,6 +77,9 @@ func TestNoScheduleOfFaultsBreaksAPromise(t *testing.T) {
 				p, s := runSeeds(t, first, count, &slowest)
 				mu.Lock()
 				passed, stopped = passed+p, stopped+s
+				if *simSeeds > 0 {
+					fmt.Printf("%s: %d seeds passed, of %d the clock stopped\n", time.Since(began).Round(time.Second), passed, stopped)
+				}
 				mu.Unlock()
 			}
 		})
@@ -97,7 +102,7 @@ func runSeeds(t *testing.T, first, count uint64, slowest *atomic.Int64) (passed,
 	}
 	for last := first + count; first < last; {
 		child := exec.Command(os.Args[0], "-test.run=^"+t.Name()+"$", "-test.v", "-sim.child", fmt.Sprintf("-sim.first=%d", first), fmt.Sprintf("-sim.seeds=%d", last-first))
-		child.Env = append(os.Environ(), "GOMAXPROCS=1", "GOGC=400")
+		child.Env = append(os.Environ(), "GOMAXPROCS=1", "GOGC=400", "GODEBUG=adaptivestackstart=1")
 		out, err := child.StdoutPipe()
 		if err == nil {
 			child.Stderr = child.Stdout
@@ -126,7 +131,7 @@ func runSeeds(t *testing.T, first, count uint64, slowest *atomic.Int64) (passed,
 		err = child.Wait()
 		killed := !stuck.Stop()
 		switch {
-		case killed && err != nil:
+		case child.ProcessState.ExitCode() == exitClockStopped || killed && err != nil:
 			stopped++
 			first++
 		case err != nil:
@@ -135,6 +140,53 @@ func runSeeds(t *testing.T, first, count uint64, slowest *atomic.Int64) (passed,
 		}
 	}
 	return passed, stopped
+}
+
+// exitClockStopped is the exit code of a process of seeds after kgo's lock stopped the bubble's clock.
+const exitClockStopped = 75
+
+// watchClock ends the process when the clock of its bubble stopped: it does nothing for some seconds, and goroutines wait
+// for locks.
+func watchClock() {
+	var before time.Duration
+	for quiet := 0; quiet < 3; time.Sleep(time.Second) {
+		var usage syscall.Rusage
+		if err := syscall.Getrusage(syscall.RUSAGE_SELF, &usage); err != nil {
+			panic(err)
+		}
+		used := time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
+		if quiet++; used-before > 10*time.Millisecond {
+			quiet = 0
+		}
+		before = used
+		if quiet < 3 {
+			continue
+		}
+		stacks := make([]byte, 1<<24)
+		stacks = stacks[:runtime.Stack(stacks, true)]
+		switch locked, known := readStacks(string(stacks)); {
+		case len(locked) == 0:
+			quiet = 0 // it was not given the processor
+		case known:
+			os.Exit(exitClockStopped)
+		default:
+			fmt.Printf("the clock stopped, of a lock that is not known to do so:\n%s\n", stacks)
+			os.Exit(1)
+		}
+	}
+}
+
+// readStacks returns the goroutines that wait for a lock, and whether kgo is known to hold it: while it ends a consumer's session,
+// or asks for a producer id.
+func readStacks(stacks string) (locked []string, known bool) {
+	for goroutine := range strings.SplitSeq(stacks, "\n\n") {
+		state, _, _ := strings.Cut(goroutine, "\n")
+		if strings.Contains(state, "[sync.Mutex.Lock") || strings.Contains(state, "[sync.RWMutex.") {
+			locked = append(locked, goroutine)
+		}
+		known = known || strings.Contains(goroutine, "kgo.(*consumer).stopSession(") || strings.Contains(goroutine, "kgo.(*Client).doInitProducerID(")
+	}
+	return locked, known
 }
 
 // simulation is one seed's run.
@@ -171,8 +223,14 @@ func simulate(t *testing.T, seed uint64) {
 			}
 		}()
 		b.deployment.Inlets[0].MaxRecords = []int{1, 7, 100}[r.IntN(3)]
-		// Long polls: most of a quiet minute's cost would be fetches that find nothing.
+		// Most of a quiet minute's cost would be looks that find nothing.
 		b.deployment.Inlets[0].Consumer = map[string]string{"fetch.max.wait.ms": "5000"}
+		if r.IntN(4) > 0 {
+			defer func(usual time.Duration) { topicInterval = usual }(topicInterval)
+			topicInterval = 15 * time.Second
+			b.deployment.Inlets[0].Consumer = map[string]string{"fetch.max.wait.ms": "15000", "metadata.max.age.ms": "20000"}
+			b.deployment.Outlets[0].Producer = map[string]string{"metadata.max.age.ms": "20000"}
+		}
 		if r.IntN(3) == 0 {
 			b.deployment.Inlets[0].Consumer["partition.assignment.strategy"] = "org.apache.kafka.clients.consumer.RangeAssignor"
 		}
@@ -188,7 +246,7 @@ func simulate(t *testing.T, seed uint64) {
 		go func() {
 			defer close(loaded)
 			pace := rand.New(rand.NewPCG(seed, 3))
-			for wait(ctx, time.Duration(pace.IntN(6000))*time.Millisecond) {
+			for wait(ctx, time.Duration(pace.IntN(8000))*time.Millisecond) {
 				s.loading <- struct{}{}
 				b.tryProduce(loader, 1+pace.IntN(40))
 				<-s.loading
@@ -212,17 +270,14 @@ func simulate(t *testing.T, seed uint64) {
 		// kfake keeps members for ever whose connection broke while they were joining. Expelling all, which the living ones
 		// must come back from by themselves, is the only way to be rid of them.
 		for range 3 {
-			if time.Sleep(2 * time.Minute); s.unhealed() == "" {
+			if s.heals(2 * time.Minute) {
 				break
 			}
 			s.note("every member is expelled")
 			s.expelAll()
 		}
-		for deadline := time.Now().Add(10 * time.Minute); s.unhealed() != "" && time.Now().Before(deadline); {
-			time.Sleep(time.Second)
-		}
-		if instead := s.unhealed(); instead != "" {
-			t.Fatal("after everything is healed: ", instead)
+		if !s.heals(10 * time.Minute) {
+			t.Fatal("after everything is healed: ", s.unhealed())
 		}
 		for _, pod := range b.sidecars {
 			if code := pod.stop(); code != exitStopped {
@@ -240,6 +295,17 @@ func (s *simulation) startPod() {
 		env = append(env, fmt.Sprintf("FLOW_POD_NAME=pod-%d", len(s.pods)), "FLOW_POD_NAMESPACE=test")
 	}
 	s.pods = append(s.pods, s.bed.startPod(env...))
+}
+
+// heals says whether all is as it is to be within that time.
+func (s *simulation) heals(within time.Duration) bool {
+	for deadline := time.Now().Add(within); time.Now().Before(deadline); {
+		time.Sleep(5 * time.Second)
+		if s.unhealed() == "" {
+			return true
+		}
+	}
+	return false
 }
 
 // unhealed says what is not as it is to be when nothing fails any more: all is committed, every pod is ready.
@@ -362,7 +428,6 @@ func (s *simulation) grow() {
 			s.t.Fatal(err)
 		}
 		s.partitions++
-		s.load = nil
 	})
 }
 

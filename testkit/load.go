@@ -29,8 +29,13 @@ func Identity(r *kgo.Record) string {
 // empty one, with binary ones and with ones that many records share; without headers, with repeated names and with empty values; with
 // binary and empty values and with tombstones. The same arguments give the same records.
 func Load(topic string, partitions int32, n int) []*kgo.Record {
+	return LoadFrom(topic, partitions, 0, n)
+}
+
+// LoadFrom makes the n records of a load that come after its first ones.
+func LoadFrom(topic string, partitions int32, first, n int) []*kgo.Record {
 	records := make([]*kgo.Record, 0, n)
-	for i := range n {
+	for i := first; i < first+n; i++ {
 		id := fmt.Sprintf("%s#%d", topic, i)
 		r := &kgo.Record{Topic: topic, Key: loadKey(i), Value: fmt.Appendf(nil, "%s;\x00\xff value %d", id, i*i)}
 		switch i % 6 {
