@@ -11,6 +11,8 @@ import (
 	"slices"
 	"sync"
 	"syscall"
+	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -73,6 +75,8 @@ type memConn struct {
 	closed        bool
 	readDeadline  time.Time
 	writeDeadline time.Time
+	lastRead      time.Time
+	reads         int // at the moment of lastRead
 }
 
 // socketBuffer is how much of a write waits for its reader, in bytes. What is longer waits with it.
@@ -84,6 +88,11 @@ func (c *memConn) RemoteAddr() net.Addr { return c.remote }
 func (c *memConn) Read(p []byte) (int, error) {
 	c.net.mu.Lock()
 	defer c.net.mu.Unlock()
+	if c.takesNoTime() {
+		c.net.mu.Unlock()
+		time.Sleep(10 * time.Millisecond)
+		c.net.mu.Lock()
+	}
 	for {
 		switch {
 		case c.closed:
@@ -103,6 +112,16 @@ func (c *memConn) Read(p []byte) (int, error) {
 		}
 		c.wait(c.readDeadline)
 	}
+}
+
+// takesNoTime says that many reads came at one moment of a bubble's clock, which stands until everybody waits. kgo goes
+// back and forth between brokers that disagree about a leader until its next look at the metadata, which would never come.
+func (c *memConn) takesNoTime() bool {
+	if now := time.Now(); !now.Equal(c.lastRead) {
+		c.lastRead, c.reads = now, 0
+	}
+	c.reads++
+	return c.reads%300 == 0
 }
 
 func (c *memConn) Write(p []byte) (int, error) {
@@ -306,4 +325,51 @@ func (n *memnet) revive(host string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	delete(n.dead, host)
+}
+
+// TestAHungHostTakesWhatFitsAndAWriteOfMoreEndsAtItsDeadline is about the network of the tests itself: kgo counts on its deadlines.
+func TestAHungHostTakesWhatFitsAndAWriteOfMoreEndsAtItsDeadline(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newMemnet()
+		l, err := n.listen("tcp", "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close()
+		accepted := make(chan net.Conn, 1)
+		go func() {
+			conn, err := l.Accept()
+			if err != nil {
+				t.Error(err)
+			}
+			accepted <- conn
+		}()
+		here, err := n.dialFrom(t.Context(), "host", "tcp", l.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		there := <-accepted
+		n.freeze("host")
+		began := time.Now()
+		if err := errors.Join(here.SetWriteDeadline(began.Add(time.Second)), there.SetReadDeadline(began.Add(3*time.Second))); err != nil {
+			t.Fatal(err)
+		}
+		if written, err := here.Write(make([]byte, socketBuffer+1)); written != socketBuffer || !errors.Is(err, os.ErrDeadlineExceeded) || time.Since(began) != time.Second {
+			t.Errorf("written are %d bytes after %s: %v", written, time.Since(began), err)
+		}
+		if read, err := there.Read(make([]byte, 1)); read != 0 || !errors.Is(err, os.ErrDeadlineExceeded) || time.Since(began) != 3*time.Second {
+			t.Errorf("a frozen connection gives %d bytes after %s: %v", read, time.Since(began), err)
+		}
+		time.AfterFunc(time.Second, func() { n.thaw("host") })
+		if err := errors.Join(there.SetReadDeadline(time.Time{}), here.Close()); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := io.ReadAll(there); len(got) != socketBuffer || err != nil || time.Since(began) != 4*time.Second {
+			t.Errorf("read are %d bytes after %s: %v", len(got), time.Since(began), err)
+		}
+		n.cut("host")
+		if _, err := there.Read(make([]byte, 1)); !errors.Is(err, net.ErrClosed) {
+			t.Errorf("a connection that was cut: %v", err)
+		}
+	})
 }
