@@ -3,12 +3,12 @@ package main
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"io/fs"
 	"net"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -16,7 +16,6 @@ import (
 	"github.com/thinkmorestupidless/ankka-flow-sidecar/flowv1"
 	"github.com/thinkmorestupidless/ankka-flow-sidecar/testkit"
 	"github.com/twmb/franz-go/pkg/kadm"
-	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -36,9 +35,10 @@ type bed struct {
 	hosts      int
 	address    string // of the process
 	inputs     []*kgo.Record
-	produced   int   // by tryProduce
-	partitions int32 // of topic in
-	tap        *tap  // of the next sidecar
+	produced   int             // by tryProduce
+	partitions int32           // of topic in
+	tap        *tap            // of the next sidecar
+	onReady    func(*instance) // told when a sidecar says that it is ready; may be nil
 }
 
 // inBubble runs f with a bed: topics in and out of the given number of partitions, and a process that emits each record
@@ -184,15 +184,18 @@ func (b *bed) request(req kmsg.Request) error {
 
 // instance is a sidecar that runs in the bed.
 type instance struct {
-	bed     *bed
-	host    string           // its name in the network
-	process *testkit.Process // of its own; nil when it talks to the bed's
-	files   *memFiles
-	log     *lockedBuffer
-	kill    context.CancelFunc // SIGTERM
-	done    chan struct{}
-	code    int
-	dead    bool // it crashed
+	bed      *bed
+	host     string           // its name in the network
+	process  *testkit.Process // of its own; nil when it talks to the bed's
+	files    *memFiles
+	pod      string // FLOW_POD_NAME
+	log      *lockedBuffer
+	kill     context.CancelFunc // SIGTERM
+	done     chan struct{}
+	code     int
+	dead     atomic.Bool // it crashed
+	started  time.Time
+	wasReady atomic.Bool // the simulation's
 
 	metricsAddress string // guarded by the net's mu
 }
@@ -201,13 +204,19 @@ type instance struct {
 func (b *bed) start(env ...string) *instance {
 	b.t.Helper()
 	b.hosts++
-	s := &instance{bed: b, host: fmt.Sprintf("host-%d", b.hosts), files: newMemFiles(), log: &lockedBuffer{}, done: make(chan struct{})}
+	s := &instance{bed: b, host: fmt.Sprintf("host-%d", b.hosts), files: newMemFiles(), log: &lockedBuffer{}, done: make(chan struct{}), started: time.Now()}
 	s.files.write("/etc/flow/config/descriptor.json", testkit.DescriptorJSON(b.spec))
 	s.files.write("/etc/flow/config/streamlet.conf", b.deployment.Conf())
 	vars := map[string]string{"FLOW_PROCESS_ADDRESS": b.address}
 	for _, e := range env {
 		name, value, _ := strings.Cut(e, "=")
 		vars[name] = value
+	}
+	s.pod = vars["FLOW_POD_NAME"]
+	s.files.written = func(name string) {
+		if name == "/tmp/flow/ready" && b.onReady != nil {
+			b.onReady(s)
+		}
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	s.kill = cancel
@@ -256,6 +265,7 @@ func (s *instance) stop() int {
 
 // crash is kill -9: nothing of the sidecar reaches anybody any more. What is left of it ends in its own time.
 func (s *instance) crash() {
+	s.dead.Store(true)
 	s.bed.net.kill(s.host)
 	s.kill()
 }
@@ -273,7 +283,7 @@ func (b *bed) awaitCaughtUp(within time.Duration) {
 	b.awaitCaughtUpLooking(within, testkit.Interval)
 }
 
-// awaitCaughtUpLooking is awaitCaughtUp with an interval of its own: each look costs a client.
+// awaitCaughtUpLooking is awaitCaughtUp with an interval of its own.
 func (b *bed) awaitCaughtUpLooking(within, interval time.Duration) {
 	b.t.Helper()
 	for deadline := time.Now().Add(within - interval); time.Now().Before(deadline); time.Sleep(interval) {
@@ -297,15 +307,17 @@ func (b *bed) caughtUp() (ok bool, instead string) {
 	return true, ""
 }
 
+// offsets are the ends of topic "in" and what the group has committed, as the cluster itself has them.
 func (b *bed) offsets() (ends, committed map[testkit.TopicPartition]int64) {
 	b.t.Helper()
-	ends, err := b.kafka.Ends(context.Background(), "in")
-	if err != nil {
-		b.t.Fatal(err)
+	ends, committed = map[testkit.TopicPartition]int64{}, map[testkit.TopicPartition]int64{}
+	for _, p := range b.cluster.PartitionInfos("in") {
+		ends[testkit.TopicPartition{Topic: "in", Partition: p.Partition}] = p.HighWatermark
 	}
-	committed, err = b.kafka.Committed(context.Background(), "pipe.echo.in")
-	if err != nil && !errors.Is(err, kerr.GroupIDNotFound) {
-		b.t.Fatal(err)
+	if group := b.cluster.GroupInfo("pipe.echo.in"); group != nil {
+		for p, commit := range group.Commits["in"] {
+			committed[testkit.TopicPartition{Topic: "in", Partition: p}] = commit.Offset
+		}
 	}
 	return ends, committed
 }
@@ -342,6 +354,8 @@ type memFiles struct {
 	mu      sync.Mutex
 	files   map[string][]byte
 	failure error // of every change
+
+	written func(name string) // told of each file that was written; may be nil
 }
 
 func newMemFiles() *memFiles { return &memFiles{files: map[string][]byte{}} }
@@ -370,11 +384,15 @@ func (f *memFiles) ReadFile(name string) ([]byte, error) {
 
 func (f *memFiles) WriteFile(name string, content []byte) error {
 	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.failure == nil {
+	failure := f.failure
+	if failure == nil {
 		f.files[name] = content
 	}
-	return f.failure
+	f.mu.Unlock()
+	if failure == nil && f.written != nil {
+		f.written(name)
+	}
+	return failure
 }
 
 func (f *memFiles) MkdirAll(string) error { return nil }

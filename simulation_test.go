@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -196,6 +197,9 @@ type simulation struct {
 	pods   []*instance
 	static bool // members are static, by the names of their pods
 
+	planned      bool     // nothing fails: pods come and go as in a roll or when they are scaled, and nothing comes twice
+	misbehaviour []func() // of the processes; each takes one away
+
 	loading      chan struct{}                    // full while records are written; a lock that was waited for would stop the clock
 	removed      []*kgo.Record                    // by retention, or with their topic
 	gone         map[*kgo.Record]bool             // the removed ones that were not committed, which nobody has to deliver
@@ -205,6 +209,10 @@ type simulation struct {
 	brokerRand   *rand.Rand                       // the cluster's one goroutine alone draws from it
 	history      []string                         // what was done, for a failure
 	began        time.Time
+
+	commitSeen chan struct{} // capacity 1
+	expelling  atomic.Bool   // a member may be gone before it can know
+	mayGoBack  atomic.Int64  // Unix nanoseconds: until then a commit may be of the topic that was deleted
 }
 
 func (s *simulation) note(format string, args ...any) {
@@ -215,7 +223,7 @@ func simulate(t *testing.T, seed uint64) {
 	r := rand.New(rand.NewPCG(seed, 1))
 	partitions := int32(1 + r.IntN(6))
 	inBubble(t, partitions, func(t *testing.T, b *bed) {
-		s := &simulation{bed: b, rand: r, brokerRand: rand.New(rand.NewPCG(seed, 2)), began: time.Now(),
+		s := &simulation{bed: b, rand: r, brokerRand: rand.New(rand.NewPCG(seed, 2)), began: time.Now(), commitSeen: make(chan struct{}, 1),
 			loading: make(chan struct{}, 1), gone: map[*kgo.Record]bool{}, deleted: map[string]string{}, commits: map[testkit.TopicPartition]int64{}}
 		defer func() {
 			if t.Failed() {
@@ -235,12 +243,19 @@ func simulate(t *testing.T, seed uint64) {
 			b.deployment.Inlets[0].Consumer["partition.assignment.strategy"] = "org.apache.kafka.clients.consumer.RangeAssignor"
 		}
 		s.static = r.IntN(2) == 0
+		s.planned = r.IntN(8) == 0
+		b.onReady = s.checkReady
 		for range 1 + r.IntN(3) {
 			s.startPod()
 		}
 		loader := b.newLoader()
 		defer loader.Close()
 		s.brokerErrors()
+		watching, endWatching := context.WithCancel(context.Background())
+		var watch sync.WaitGroup
+		defer watch.Wait()
+		defer endWatching()
+		watch.Go(func() { s.watchCommits(watching) })
 		ctx, stop := context.WithCancel(context.Background())
 		loaded := make(chan struct{})
 		go func() {
@@ -274,18 +289,19 @@ func simulate(t *testing.T, seed uint64) {
 				break
 			}
 			s.note("every member is expelled")
+			s.planned = false
+			s.expelling.Store(true)
 			s.expelAll()
+			s.expelling.Store(false)
 		}
 		if !s.heals(10 * time.Minute) {
 			t.Fatal("after everything is healed: ", s.unhealed())
 		}
 		for _, pod := range b.sidecars {
-			if code := pod.stop(); code != exitStopped {
-				t.Errorf("exit code %d", code)
-			}
+			s.stop(pod)
 		}
 		b.inputs = append(s.removed, s.read()...)
-		b.check(s.excuse)
+		b.check(s.excuse, func(h *testkit.History) { h.NoRepeats = s.planned })
 	}, kfake.NumBrokers(3))
 }
 
@@ -297,10 +313,22 @@ func (s *simulation) startPod() {
 	s.pods = append(s.pods, s.bed.startPod(env...))
 }
 
+// stop stops a pod, which has its time for that whatever hangs.
+func (s *simulation) stop(pod *instance) {
+	began := time.Now()
+	code := pod.stop()
+	if took := time.Since(began); took > 15*time.Second {
+		s.t.Errorf("%s took %s to stop", pod.host, took)
+	}
+	if code != exitStopped {
+		s.t.Errorf("%s has exit code %d", pod.host, code)
+	}
+}
+
 // heals says whether all is as it is to be within that time.
 func (s *simulation) heals(within time.Duration) bool {
 	for deadline := time.Now().Add(within); time.Now().Before(deadline); {
-		time.Sleep(5 * time.Second)
+		time.Sleep(time.Second)
 		if s.unhealed() == "" {
 			return true
 		}
@@ -327,7 +355,7 @@ func (s *simulation) alive() (alive []*instance) {
 		select {
 		case <-p.done:
 		default:
-			if !p.dead {
+			if !p.dead.Load() {
 				alive = append(alive, p)
 			}
 		}
@@ -344,19 +372,29 @@ func (s *simulation) fault() {
 		return
 	}
 	pod := alive[s.rand.IntN(len(alive))]
+	if s.planned {
+		if len(alive) < 4 && s.rand.IntN(2) == 0 {
+			s.note("a pod starts")
+			s.startPod()
+		}
+		if s.rand.IntN(2) == 0 {
+			s.note("%s is stopped", pod.host)
+			go s.stop(pod)
+		}
+		return
+	}
 	brokers := s.cluster.ListenAddrs()
 	broker := brokers[s.rand.IntN(len(brokers))]
 	d := time.Duration(s.rand.IntN(15000)) * time.Millisecond
 	if s.rand.IntN(4) == 0 {
 		d *= 5
 	}
-	switch s.rand.IntN(20) {
+	switch s.rand.IntN(21) {
 	case 0:
 		s.note("%s is stopped", pod.host)
-		go pod.stop()
+		go s.stop(pod)
 	case 1:
 		s.note("%s is killed", pod.host)
-		pod.dead = true
 		pod.crash()
 	case 2, 3:
 		s.note("the process of %s restarts, %s away", pod.host, d)
@@ -371,6 +409,7 @@ func (s *simulation) fault() {
 		times := 1 + s.rand.IntN(3)
 		s.note("the process of %s misbehaves: %d, %d times", pod.host, misdeed, times)
 		remove := pod.process.Inject(testkit.Fault{Do: misdeed, Times: times})
+		s.misbehaviour = append(s.misbehaviour, remove)
 		if misdeed == testkit.Hang {
 			process := pod.process
 			time.AfterFunc(d, func() { remove(); process.DropConnections() })
@@ -409,6 +448,78 @@ func (s *simulation) fault() {
 	case 19:
 		if s.rand.IntN(3) == 0 {
 			s.recreate()
+		}
+	case 20:
+		if s.rand.IntN(3) == 0 {
+			s.poison()
+		}
+	}
+}
+
+// checkReady is told that a pod says that it is ready. When that is for the first time, it has to be a member of its group; who was one
+// for longer may have been expelled while it could not be told.
+func (s *simulation) checkReady(pod *instance) {
+	const sessionTimeout = 45 * time.Second
+	first := !pod.wasReady.Swap(true)
+	group := s.cluster.GroupInfo("pipe.echo.in")
+	switch {
+	case !first || time.Since(pod.started) >= sessionTimeout || s.expelling.Load() || pod.dead.Load():
+	case group == nil || len(group.Members) == 0:
+		s.t.Errorf("%s is ready, and its group has no member", pod.host)
+	case pod.pod != "" && !slices.ContainsFunc(group.Members, func(m kfake.GroupMember) bool { return m.InstanceID != nil && *m.InstanceID == pod.pod+".in" }):
+		s.t.Errorf("%s is ready, and no member of its group", pod.host)
+	}
+}
+
+// watchCommits looks at what is committed after each commit until ctx ends: nobody may rewind a partition.
+func (s *simulation) watchCommits(ctx context.Context) {
+	last := map[int32]int64{}
+	for {
+		select {
+		case <-s.commitSeen:
+		case <-ctx.Done():
+			return
+		}
+		group := s.cluster.GroupInfo("pipe.echo.in")
+		if group == nil {
+			continue
+		}
+		for p, commit := range group.Commits["in"] {
+			if commit.Offset < last[p] && time.Now().UnixNano() > s.mayGoBack.Load() {
+				s.t.Errorf("after %s the commit of in/%d went back from %d to %d", time.Since(s.began), p, last[p], commit.Offset)
+			}
+			last[p] = commit.Offset
+		}
+	}
+}
+
+// poison has every process fail one partition for two minutes in which nothing else fails: the others have to go on.
+func (s *simulation) poison() {
+	if s.partitions == 1 {
+		return
+	}
+	undisturbed := false
+	s.quiet(func() {
+		for _, remove := range s.misbehaviour {
+			remove()
+		}
+		undisturbed = s.heals(time.Minute) && len(s.cluster.GroupInfo("pipe.echo.in").Members) == len(s.alive())
+	})
+	if !undisturbed {
+		return
+	}
+	poisoned := s.rand.Int32N(s.partitions)
+	s.note("every batch of in/%d is failed for two minutes", poisoned)
+	for _, pod := range s.alive() {
+		defer pod.process.Inject(testkit.Fault{Do: testkit.FailBatch, When: testkit.OfPartition("in", poisoned)})()
+	}
+	time.Sleep(90 * time.Second)
+	ends, _ := s.offsets()
+	time.Sleep(30 * time.Second)
+	_, committed := s.offsets()
+	for tp, end := range ends {
+		if tp.Partition != poisoned && committed[tp] < end {
+			s.t.Errorf("in/%d is poisoned, and %s is not read on: its end was %d 30s ago, committed is %d", poisoned, tp, end, committed[tp])
 		}
 	}
 }
@@ -473,6 +584,7 @@ func (s *simulation) recreate() {
 			s.commits[testkit.TopicPartition{Topic: name, Partition: p}] = committed[testkit.TopicPartition{Topic: "in", Partition: p}]
 		}
 		s.deleted[name] = "in"
+		s.mayGoBack.Store(time.Now().Add(time.Minute).UnixNano()) // who has not found out yet commits what it read of the old one
 		if err := s.cluster.DeleteTopic("in"); err != nil {
 			s.t.Fatal(err)
 		}
@@ -533,6 +645,10 @@ func (s *simulation) brokerErrors() {
 	})
 	s.cluster.ControlKey(int16(kmsg.OffsetCommit), func(req kmsg.Request) (kmsg.Response, error, bool) {
 		s.cluster.KeepControl()
+		select {
+		case s.commitSeen <- struct{}{}:
+		default:
+		}
 		if !s.refuse() {
 			return nil, nil, false
 		}
