@@ -80,7 +80,10 @@ func TestEveryPartitionHasItsTurnWithinTheBudgetWhileBatchesAreStuckForHours(t *
 				})
 				t.Logf("after %s; at most %.1f MiB were held", time.Since(began), most/(1<<20))
 				time.Sleep(stuckFor)
-				b.awaitCaughtUpLooking(10*time.Minute, time.Second)
+				b.awaitCaughtUpLooking(time.Minute, time.Second)
+				if n := len(b.process.Conversations()); n != 1 {
+					t.Errorf("it took %d conversations", n)
+				}
 				if budget := float64(fetchedAtMost); most > 1.6*budget || most < budget/2 {
 					t.Errorf("%.0f bytes of fetched records were held, the budget is %.0f", most, budget)
 				}
@@ -143,5 +146,24 @@ func TestRecordsThatArePolledWhileTheirPartitionsQueueIsGivenBackAreNotTakenBehi
 	}
 	if len(a.queue) > 0 || a.position != 100 || in.budget.used.Load() != 0 {
 		t.Errorf("%d records are queued and %d bytes held; read again from %d, want 0, 0 and 100", len(a.queue), in.budget.used.Load(), a.position)
+	}
+}
+
+func TestAQueueThatCanBeSentOfIsNotGivenBack(t *testing.T) {
+	in, a, _ := newTestInlet()
+	client, err := kgo.NewClient()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	in.membership.client = client
+	a.beginAt(0)
+	if err := in.take(fetched(0, 10)); err != nil {
+		t.Fatal(err)
+	}
+	in.budget.limit = 0
+	in.membership.giveBack()
+	if len(a.queue) != 10 {
+		t.Errorf("%d records are left in the queue, want 10: nothing would wake the partition", len(a.queue))
 	}
 }
