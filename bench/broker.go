@@ -83,12 +83,18 @@ func (k *kafka) close() {
 	k.kill()
 }
 
+// create makes a topic and waits until each of its partitions is served, which takes the broker a while where they are many.
 func (k *kafka) create(ctx context.Context, topic string, partitions int32) error {
-	_, err := k.admin.CreateTopic(ctx, partitions, 1, nil, topic)
-	if err != nil {
+	if _, err := k.admin.CreateTopic(ctx, partitions, 1, nil, topic); err != nil {
 		return fmt.Errorf("create topic %s: %w", topic, err)
 	}
-	return nil
+	return until(ctx, "topic "+topic+" is served", 20*time.Millisecond, func() (bool, error) {
+		ends, err := k.admin.ListEndOffsets(ctx, topic)
+		if err == nil {
+			err = ends.Error()
+		}
+		return err == nil && len(ends[topic]) == int(partitions), err
+	})
 }
 
 // drop deletes topics, for the disk's sake.

@@ -57,11 +57,13 @@ func (b *bench) speed(ctx context.Context, s system, in string, l load) (speed, 
 		return speed{}, err
 	}
 	defer r.stop()
-	begin, err := b.reach(ctx, r, out, int64(l.records/10))
+	// Asking is work for the broker, for each partition: often enough, and not more.
+	every := max(often, time.Duration(l.partitions)*time.Millisecond)
+	begin, err := b.reach(ctx, r, out, int64(l.records/10), every)
 	if err != nil {
 		return speed{}, err
 	}
-	end, err := b.reach(ctx, r, out, int64(l.records))
+	end, err := b.reach(ctx, r, out, int64(l.records), every)
 	if err != nil {
 		return speed{}, err
 	}
@@ -80,9 +82,11 @@ type moment struct {
 	cpu, processCPU time.Duration
 }
 
+const often = 20 * time.Millisecond
+
 // reach waits until so many records are in a system's outlet.
-func (b *bench) reach(ctx context.Context, r *running, out string, n int64) (m moment, err error) {
-	err = until(ctx, fmt.Sprintf("%d records are written", n), 20*time.Millisecond, func() (bool, error) {
+func (b *bench) reach(ctx context.Context, r *running, out string, n int64, every time.Duration) (m moment, err error) {
+	err = until(ctx, fmt.Sprintf("%d records are written", n), every, func() (bool, error) {
 		var err error
 		if m.written, err = b.kafka.written(ctx, out); err != nil || m.written < n {
 			return false, fmt.Errorf("%d are; %v", m.written, err)
@@ -261,7 +265,7 @@ func (b *bench) starts(ctx context.Context) (ready, recovered time.Duration, err
 		return 0, 0, err
 	}
 	began := time.Now()
-	_, err = b.reach(ctx, r, out, 1)
+	_, err = b.reach(ctx, r, out, 1, often)
 	return ready, time.Since(began), err
 }
 
@@ -297,7 +301,7 @@ func (b *bench) takeOver(ctx context.Context) (time.Duration, error) {
 	if err := b.kafka.fill(ctx, in, 12, 12, 100); err != nil {
 		return 0, err
 	}
-	_, err = b.reach(ctx, pods[1], out, 12)
+	_, err = b.reach(ctx, pods[1], out, 12, often)
 	return time.Since(began), err
 }
 

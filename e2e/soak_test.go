@@ -328,6 +328,13 @@ func (w *world) moveLeaders(ctx context.Context, topic string) error {
 	})
 }
 
+// known says that every broker tells so many partitions of a topic.
+func (s *soak) known(port string, partitions int32) bool {
+	ctx, cancel := context.WithTimeout(s.w.ctx, time.Second)
+	defer cancel()
+	return s.w.cluster.KnownEverywhere(ctx, s.w.topic(port), partitions)
+}
+
 func (s *soak) grows() {
 	const most = 16
 	w, whom := s.w, "the inlet's topic"
@@ -348,7 +355,7 @@ func (s *soak) grows() {
 	// Every broker has to know them before they are written to, and to end a load waits for the brokers.
 	var newLoad func()
 	newLoad = func() {
-		if slices.ContainsFunc(slices.Collect(maps.Keys(s.sick)), func(who string) bool { return strings.HasPrefix(who, "broker") }) {
+		if slices.ContainsFunc(slices.Collect(maps.Keys(s.sick)), func(who string) bool { return strings.HasPrefix(who, "broker") }) || !s.known("in", partitions) {
 			s.heals = append(s.heals, heal{time.Now().Add(time.Second), newLoad})
 			return
 		}

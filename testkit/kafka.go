@@ -8,6 +8,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
 // Kafka writes and reads topics for a test, each call with a client of its own, so that nothing is kept over what a test does to the
@@ -68,6 +69,27 @@ func (k *Kafka) Create(ctx context.Context, topic string, partitions int32, repl
 		_, err := admin.CreateTopic(ctx, partitions, replicas, values, topic)
 		return err
 	})
+}
+
+// KnownEverywhere says that each broker tells so many partitions of a topic: one that was away may tell fewer for a while,
+// and a client that believes it refuses to write to the others.
+func (k *Kafka) KnownEverywhere(ctx context.Context, topic string, partitions int32) bool {
+	client, err := k.Client()
+	if err != nil {
+		return false
+	}
+	defer client.Close()
+	for _, broker := range client.SeedBrokers() {
+		asked := kmsg.NewMetadataRequestTopic()
+		asked.Topic = kmsg.StringPtr(topic)
+		req := kmsg.NewPtrMetadataRequest()
+		req.Topics = append(req.Topics, asked)
+		answer, err := req.RequestWith(ctx, broker)
+		if err != nil || len(answer.Topics) != 1 || len(answer.Topics[0].Partitions) < int(partitions) {
+			return false
+		}
+	}
+	return true
 }
 
 // Configure sets one property of a topic.
