@@ -190,6 +190,36 @@ func readStacks(stacks string) (locked []string, known bool) {
 	return locked, known
 }
 
+func TestALockThatStopsTheClockIsKnownOnlyWhereKgoHoldsItForItsRequests(t *testing.T) {
+	t.Parallel()
+	var mu sync.Mutex
+	mu.Lock()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		mu.Lock()
+		defer mu.Unlock()
+	}()
+	var ours string
+	testkit.Eventually(t, 10*time.Second, "a goroutine waits for the lock", func() (bool, string) {
+		stacks := make([]byte, 1<<24)
+		for goroutine := range strings.SplitSeq(string(stacks[:runtime.Stack(stacks, true)]), "\n\n") {
+			if locked, _ := readStacks(goroutine); len(locked) == 1 && strings.Contains(goroutine, t.Name()) {
+				ours = goroutine
+			}
+		}
+		return ours != "", ""
+	})
+	mu.Unlock()
+	<-done
+	if _, known := readStacks(ours); known {
+		t.Errorf("known to stop the clock:\n%s", ours)
+	}
+	if _, known := readStacks(ours + "\n\ngoroutine 7 [sync.Cond.Wait (durable)]:\ngithub.com/twmb/franz-go/pkg/kgo.(*consumer).stopSession(0x1)\n"); !known {
+		t.Error("a session of kgo that ends is not known")
+	}
+}
+
 // simulation is one seed's run.
 type simulation struct {
 	*bed
