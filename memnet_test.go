@@ -22,8 +22,9 @@ type memnet struct {
 	listeners map[string]*memListener
 	ports     int
 	conns     map[*memConn]struct{}
-	frozen    map[string]bool // by listener's address or dialing host: nothing that was written is read
-	dead      map[string]bool // hosts that can no longer dial
+	frozen    map[string]bool          // by listener's address or dialing host: nothing that was written is read
+	dead      map[string]bool          // hosts that can no longer dial
+	slow      map[string]time.Duration // by listener's address: how long each read waits first
 }
 
 type memListener struct {
@@ -35,7 +36,7 @@ type memListener struct {
 }
 
 func newMemnet() *memnet {
-	return &memnet{listeners: map[string]*memListener{}, conns: map[*memConn]struct{}{}, frozen: map[string]bool{}, dead: map[string]bool{}}
+	return &memnet{listeners: map[string]*memListener{}, conns: map[*memConn]struct{}{}, frozen: map[string]bool{}, slow: map[string]time.Duration{}, dead: map[string]bool{}}
 }
 
 func (l *memListener) Accept() (net.Conn, error) {
@@ -88,10 +89,12 @@ func (c *memConn) RemoteAddr() net.Addr { return c.remote }
 func (c *memConn) Read(p []byte) (int, error) {
 	c.net.mu.Lock()
 	defer c.net.mu.Unlock()
+	pause := c.net.slow[c.keys[0]]
 	if c.takesNoTime() {
-		c.net.mu.Unlock()
-		time.Sleep(10 * time.Millisecond)
-		c.net.mu.Lock()
+		pause += 10 * time.Millisecond
+	}
+	for until := time.Now().Add(pause); !isPast(until) && !c.closed; {
+		c.wait(until)
 	}
 	for {
 		switch {
@@ -275,6 +278,13 @@ func (n *memnet) thaw(keys ...string) {
 			c.changed.Broadcast()
 		}
 	}
+}
+
+// slowDown lets each read of the listener's connections, at either end, wait for that long; 0 ends it.
+func (n *memnet) slowDown(address string, pause time.Duration) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.slow[address] = pause
 }
 
 // cut closes every connection of a listener or host, with what is on its way.

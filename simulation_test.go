@@ -419,7 +419,7 @@ func (s *simulation) fault() {
 	if s.rand.IntN(4) == 0 {
 		d *= 5
 	}
-	switch s.rand.IntN(21) {
+	switch s.rand.IntN(23) {
 	case 0:
 		s.note("%s is stopped", pod.host)
 		go s.stop(pod)
@@ -482,6 +482,13 @@ func (s *simulation) fault() {
 	case 20:
 		if s.rand.IntN(3) == 0 {
 			s.poison()
+		}
+	case 21, 22:
+		pause := time.Duration(1+s.rand.IntN(100)) * time.Millisecond
+		s.note("all brokers are slow, %s a read, for %s", pause, d)
+		for _, b := range brokers {
+			s.net.slowDown(b, pause)
+			time.AfterFunc(d, func() { s.net.slowDown(b, 0) })
 		}
 	}
 }
