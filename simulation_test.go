@@ -230,6 +230,7 @@ type simulation struct {
 	planned      bool     // nothing fails: pods come and go as in a roll or when they are scaled, and nothing comes twice
 	misbehaviour []func() // of the processes; each takes one away
 
+	loader       *kgo.Client
 	loading      chan struct{}                    // full while records are written; a lock that was waited for would stop the clock
 	removed      []*kgo.Record                    // by retention, or with their topic
 	gone         map[*kgo.Record]bool             // the removed ones that were not committed, which nobody has to deliver
@@ -278,8 +279,8 @@ func simulate(t *testing.T, seed uint64) {
 		for range 1 + r.IntN(3) {
 			s.startPod()
 		}
-		loader := b.newLoader()
-		defer loader.Close()
+		s.loader = b.newLoader()
+		defer s.loader.Close()
 		s.brokerErrors()
 		watching, endWatching := context.WithCancel(context.Background())
 		var watch sync.WaitGroup
@@ -293,7 +294,7 @@ func simulate(t *testing.T, seed uint64) {
 			pace := rand.New(rand.NewPCG(seed, 3))
 			for wait(ctx, time.Duration(pace.IntN(8000))*time.Millisecond) {
 				s.loading <- struct{}{}
-				b.tryProduce(loader, 1+pace.IntN(40))
+				b.tryProduce(s.loader, 1+pace.IntN(40))
 				<-s.loading
 			}
 		}()
@@ -303,6 +304,9 @@ func simulate(t *testing.T, seed uint64) {
 		}
 		s.note("heal")
 		b.net.thaw()
+		for _, broker := range b.cluster.ListenAddrs() {
+			b.net.slowDown(broker, 0)
+		}
 		s.brokerFaults.Store(0)
 		stop()
 		<-loaded
@@ -403,14 +407,7 @@ func (s *simulation) fault() {
 	}
 	pod := alive[s.rand.IntN(len(alive))]
 	if s.planned {
-		if len(alive) < 4 && s.rand.IntN(2) == 0 {
-			s.note("a pod starts")
-			s.startPod()
-		}
-		if s.rand.IntN(2) == 0 {
-			s.note("%s is stopped", pod.host)
-			go s.stop(pod)
-		}
+		s.plan(pod, len(alive))
 		return
 	}
 	brokers := s.cluster.ListenAddrs()
@@ -490,6 +487,27 @@ func (s *simulation) fault() {
 			s.net.slowDown(b, pause)
 			time.AfterFunc(d, func() { s.net.slowDown(b, 0) })
 		}
+	}
+}
+
+// plan scales out, or in, or replaces a pod, while records are on their way.
+func (s *simulation) plan(pod *instance, alive int) {
+	pause := time.Duration(1+s.rand.IntN(30)) * time.Millisecond
+	for _, broker := range s.cluster.ListenAddrs() {
+		s.net.slowDown(broker, pause)
+		time.AfterFunc(5*time.Second, func() { s.net.slowDown(broker, 0) })
+	}
+	s.loading <- struct{}{}
+	s.tryProduce(s.loader, 40)
+	<-s.loading
+	time.Sleep(time.Duration(s.rand.IntN(20)) * pause)
+	if alive < 4 && s.rand.IntN(2) == 0 {
+		s.note("a pod starts")
+		s.startPod()
+	}
+	if s.rand.IntN(2) == 0 {
+		s.note("%s is stopped", pod.host)
+		go s.stop(pod)
 	}
 }
 
