@@ -418,6 +418,12 @@ func (s *simulation) fault() {
 	}
 	switch s.rand.IntN(23) {
 	case 0:
+		if s.rand.IntN(3) == 0 {
+			process := pod.process.Addr()
+			s.note("the process of %s hangs for %s", pod.host, d)
+			s.net.freeze(process)
+			time.AfterFunc(d, func() { s.net.thaw(process) })
+		}
 		s.note("%s is stopped", pod.host)
 		go s.stop(pod)
 	case 1:
