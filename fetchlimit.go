@@ -45,13 +45,15 @@ const unknownExpansion = 256
 // limitFetches keeps what one answer may bring of a partition, and of all, within a quarter of their shares of the memory
 // budget: another may be on its way when the first makes a partition pause. The inlet's mu is held.
 func (m *membership) limitFetches() {
-	// A partition whose next batch is over its limit is read when it is the first of a request.
-	const leastOfPartition, least = 128, 64 << 10
+	// An answer has one batch that is over its partition's limit, and only when it is the first: with a thousand partitions
+	// each batch would take a request. So the least, which is reckoned in memory too, is a batch of the Java producer's default
+	// size in small records.
+	const leastOfPartition, least = 64 << 10, 64 << 10
 	in, cfg := m.inlet, m.inlet.cfg.Consumer
 	m.limitedFor = m.factor
-	share := float64(in.budget.share()) / 4 / m.factor
-	ofPartition := min(int64(cfg.MaxPartitionFetch), max(leastOfPartition, int64(share)))
-	ofAll := min(int64(cfg.FetchMaxBytes), max(least, int64(share*float64(max(1, len(in.held))))))
+	share := float64(in.budget.share()) / 4
+	ofPartition := min(int64(cfg.MaxPartitionFetch), int64(max(leastOfPartition, share)/m.factor))
+	ofAll := min(int64(cfg.FetchMaxBytes), max(least, int64(share*float64(max(1, len(in.held)))/m.factor)))
 	m.client.UpdateFetchMaxBytes(int32(ofAll), int32(ofPartition))
 }
 

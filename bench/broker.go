@@ -44,6 +44,7 @@ offsets.topic.num.partitions=4
 group.initial.rebalance.delay.ms=0
 auto.create.topics.enable=false
 log.segment.delete.delay.ms=1000
+log.index.size.max.bytes=262144
 `, port, controller, filepath.Join(dir, "data")), 0o644); err != nil {
 		return nil, err
 	}
