@@ -161,10 +161,9 @@ func (c *conversation) largest() *batch {
 
 // hold copies an emit into the batch, and returns what it takes in memory, nearly.
 func (b *batch) hold(o *outlet, e *fromProcess) int64 {
-	const structs, headerStruct = 256, 40
+	const outletAndPromise = 40 // bytes beside the record
 	b.emits = append(b.emits, emit{outlet: o})
 	r := &b.emits[len(b.emits)-1].record
-	size := int64(structs + len(e.key) + len(e.value))
 	if e.key != nil {
 		r.Key = b.keep(e.key)
 	}
@@ -173,10 +172,9 @@ func (b *batch) hold(o *outlet, e *fromProcess) int64 {
 		r.Headers = make([]kgo.RecordHeader, len(e.headers))
 		for i, h := range e.headers {
 			r.Headers[i] = kgo.RecordHeader{Key: string(h.key), Value: b.keep(h.value)}
-			size += int64(headerStruct + len(h.key) + len(h.value))
 		}
 	}
-	return size
+	return outletAndPromise + heldBytes(r)
 }
 
 // onAck lets the batch be written. A crash from here to the last confirmation leaves some of its emits written and

@@ -156,7 +156,7 @@ func recordBytes(r *kgo.Record) int64 {
 	return n
 }
 
-// heldBytes is what a fetched record takes in memory, nearly.
+// heldBytes is what a record takes in memory, nearly.
 func heldBytes(r *kgo.Record) int64 { return recordBytes(r) + heldOverhead(r) }
 
 const recordStruct, headerStruct = 216, 40 // bytes

@@ -27,8 +27,8 @@ type memoryBudget struct {
 // share is a partition's high mark, in bytes.
 func (m *memoryBudget) share() int64 { return m.limit / max(1, m.partitions.Load()) }
 
-// most is what is held before nothing more is fetched, in bytes: above the sum of the shares, so that it is not met where
-// producers' batches are within them.
+// most is what is held before nothing more is fetched, in bytes: above the sum of the shares, so that it is met only where
+// what a fetch brings of a partition is over its share, as with many partitions or large batches.
 func (m *memoryBudget) most() int64 { return m.limit + m.limit/2 }
 
 // add is told of bytes that are held, or no longer.

@@ -124,18 +124,25 @@ func TestAnInletWhoseQueuesAreStuckLeavesAnotherItsTurn(t *testing.T) {
 	})
 }
 
-func TestRecordsThatArePolledWhileTheirPartitionsQueueIsGivenBackAreNotTakenBehindIt(t *testing.T) {
+// newInletWithQueue makes an inlet whose partition 0 has n records queued from offset 0 on, with a client that never connects.
+func newInletWithQueue(t *testing.T, n int) (*inlet, *assignment, *conversation) {
+	t.Helper()
 	in, a, c := newTestInlet()
 	client, err := kgo.NewClient()
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer client.Close()
+	t.Cleanup(client.Close)
 	in.membership.client = client
 	a.beginAt(0)
-	if err := in.take(fetched(0, 200)); err != nil {
+	if err := in.take(fetched(0, n)); err != nil {
 		t.Fatal(err)
 	}
+	return in, a, c
+}
+
+func TestRecordsThatArePolledWhileTheirPartitionsQueueIsGivenBackAreNotTakenBehindIt(t *testing.T) {
+	in, a, c := newInletWithQueue(t, 200)
 	if _, failure := c.nextMessage(a, newBatchEncoder()); failure != nil {
 		t.Fatal(failure)
 	}
@@ -150,17 +157,7 @@ func TestRecordsThatArePolledWhileTheirPartitionsQueueIsGivenBackAreNotTakenBehi
 }
 
 func TestAQueueThatCanBeSentOfIsNotGivenBack(t *testing.T) {
-	in, a, _ := newTestInlet()
-	client, err := kgo.NewClient()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer client.Close()
-	in.membership.client = client
-	a.beginAt(0)
-	if err := in.take(fetched(0, 10)); err != nil {
-		t.Fatal(err)
-	}
+	in, a, _ := newInletWithQueue(t, 10)
 	in.budget.limit = 0
 	in.membership.giveBack()
 	if len(a.queue) != 10 {

@@ -117,10 +117,11 @@ func (h *fromProcessHeader) parse(field protowire.Number, _ uint64, v []byte) er
 }
 
 func (a *fromProcess) parseError(field protowire.Number, _ uint64, v []byte) error {
-	if field == 1 && v != nil {
-		a.reason = v
+	if field != 1 || v == nil {
+		return nil
 	}
-	return checkUTF8(a.reason)
+	a.reason = v
+	return checkUTF8(v)
 }
 
 func checkUTF8(v []byte) error {
