@@ -290,7 +290,7 @@ func TestEveryDocumentedLogEventHappensAndEveryLineIsDocumented(t *testing.T) {
 			listener.Close()
 			ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 			defer cancel()
-			serveMetrics(ctx, listener, newRegistry(newMetrics(nil, &memoryBudget{}), nil, nil), log)
+			serveMetrics(ctx, listener, newGatherer(newMetrics(nil, &memoryBudget{}), nil, nil), log)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -141,7 +141,7 @@ func serve(ctx context.Context, cfg *Config, w world, listener net.Listener, log
 	members, leave := context.WithCancel(life)
 	var living, joined sync.WaitGroup
 	living.Go(func() { keepAlive(life, w.files, cfg.StateDir, log) })
-	living.Go(func() { serveMetrics(life, listener, newRegistry(s.metrics, inlets, outlets), log) })
+	living.Go(func() { serveMetrics(life, listener, newGatherer(s.metrics, inlets, outlets), log) })
 	living.Go(func() { watchStalls(life, log, cfg, inlets, newRecorder(cfg, w.files, w.network)) })
 	living.Go(func() { reportProgress(life, inlets) })
 	for _, in := range inlets {

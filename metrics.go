@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"maps"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -27,24 +29,39 @@ type point struct {
 
 // series is a name, its meaning and its type.
 type series struct {
-	desc    *prometheus.Desc
-	counter bool
+	name, help string
+	kind       dto.MetricType
 }
 
-func newSeries(name, help string, labels ...string) *series {
-	return &series{desc: prometheus.NewDesc(name, help, labels, nil), counter: strings.HasSuffix(name, "_total")}
-}
-
-func (p point) Desc() *prometheus.Desc { return p.series.desc }
-
-func (p point) Write(m *dto.Metric) error {
-	m.Label = p.labels
-	if p.series.counter {
-		m.Counter = &dto.Counter{Value: &p.value}
-	} else {
-		m.Gauge = &dto.Gauge{Value: &p.value}
+func newSeries(name, help string) *series {
+	if strings.HasSuffix(name, "_total") {
+		return &series{name, help, dto.MetricType_COUNTER}
 	}
-	return nil
+	return &series{name, help, dto.MetricType_GAUGE}
+}
+
+// inFamilies brings the points of each series together.
+func inFamilies(points []point) []*dto.MetricFamily {
+	var families []*dto.MetricFamily
+	of := map[*series]*dto.MetricFamily{}
+	all := make([]dto.Metric, len(points))
+	for i := range points {
+		p, m := &points[i], &all[i]
+		family := of[p.series]
+		if family == nil {
+			family = &dto.MetricFamily{Name: &p.series.name, Help: &p.series.help, Type: &p.series.kind}
+			of[p.series] = family
+			families = append(families, family)
+		}
+		m.Label = p.labels
+		if p.series.kind == dto.MetricType_COUNTER {
+			m.Counter = &dto.Counter{Value: &p.value}
+		} else {
+			m.Gauge = &dto.Gauge{Value: &p.value}
+		}
+		family.Metric = append(family.Metric, m)
+	}
+	return families
 }
 
 // labels makes label pairs of names and values in turn, which are given sorted by name.
@@ -59,66 +76,63 @@ func labels(namesAndValues ...string) []*dto.LabelPair {
 // javaTopic is how Kafka's own metrics write a topic's name.
 func javaTopic(topic string) string { return strings.ReplaceAll(topic, ".", "_") }
 
-// portCollector reads what belongs to inlets, their held partitions and outlets at each scrape, so that the series come
-// and go with the partition.
-type portCollector struct {
+// gatherer reads what belongs to inlets, their held partitions and outlets at each scrape, so that the series come and go
+// with the partition, and adds what is counted elsewhere. It is a prometheus.Gatherer in the registry's place, which would
+// sort and compare ten thousand points each time.
+type gatherer struct {
+	counted *prometheus.Registry
 	inlets  []*inlet
 	outlets []*outlet
 	java    javaSeries
 	own     ownSeries
 }
 
-// Describe says nothing: the registry would compare each point with its description at each scrape, which takes longer than
-// all the rest. The tests do that once.
-func (c *portCollector) Describe(chan<- *prometheus.Desc) {}
-
-func (c *portCollector) Collect(ch chan<- prometheus.Metric) {
+// Gather returns every series of the sidecar, in the order of their names.
+func (g *gatherer) Gather() ([]*dto.MetricFamily, error) {
 	now := time.Now()
 	var points []point
-	for _, in := range c.inlets {
-		points = c.inletPoints(points, in, now)
-		points = c.own.portPoints(points, &in.cfg.PortConfig, &in.cfg.Consumer.Connection)
+	for _, in := range g.inlets {
+		points = g.inletPoints(points, in, now)
+		points = g.own.portPoints(points, &in.cfg.PortConfig, &in.cfg.Consumer.Connection)
 	}
-	for _, o := range c.outlets {
-		points = c.java.outletPoints(points, o, now)
-		points = c.own.portPoints(points, &o.cfg.PortConfig, &o.cfg.Producer.Connection)
+	for _, o := range g.outlets {
+		points = g.java.outletPoints(points, o, now)
+		points = g.own.portPoints(points, &o.cfg.PortConfig, &o.cfg.Producer.Connection)
 	}
-	for i := range points {
-		ch <- &points[i]
-	}
+	families, err := g.counted.Gather()
+	families = append(families, inFamilies(points)...)
+	slices.SortFunc(families, func(a, b *dto.MetricFamily) int { return strings.Compare(a.GetName(), b.GetName()) })
+	return families, err
 }
 
-func (c *portCollector) inletPoints(points []point, in *inlet, now time.Time) []point {
+func (g *gatherer) inletPoints(points []point, in *inlet, now time.Time) []point {
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	points = c.java.inletPoints(points, in, now)
-	points = c.own.inletPoints(points, in, now)
-	for _, a := range in.held {
-		points = c.java.partitionPoints(points, a, now)
-		points = c.own.partitionPoints(points, a, now)
+	points = g.java.inletPoints(points, in, now)
+	points = g.own.inletPoints(points, in, now)
+	for _, p := range slices.Sorted(maps.Keys(in.held)) {
+		a := in.held[p]
+		points = g.java.partitionPoints(points, a, now)
+		points = g.own.partitionPoints(points, a, now)
 	}
 	return points
 }
 
-// newRegistry holds every series of the sidecar.
-func newRegistry(m *metrics, inlets []*inlet, outlets []*outlet) *prometheus.Registry {
+func newGatherer(m *metrics, inlets []*inlet, outlets []*outlet) *gatherer {
 	registry := prometheus.NewRegistry()
-	registry.MustRegister(
-		&portCollector{inlets: inlets, outlets: outlets, java: newJavaSeries(), own: newOwnSeries()}, m,
-		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
-	)
-	return registry
+	registry.MustRegister(m, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	return &gatherer{counted: registry, inlets: inlets, outlets: outlets, java: newJavaSeries(), own: newOwnSeries()}
 }
 
 // metricsHandler answers a scrape, as OpenMetrics when that is asked for; there are no exemplars.
-func metricsHandler(registry *prometheus.Registry) http.Handler {
-	return promhttp.HandlerFor(registry, promhttp.HandlerOpts{EnableOpenMetrics: true})
+func metricsHandler(series prometheus.Gatherer) http.Handler {
+	return promhttp.HandlerFor(series, promhttp.HandlerOpts{EnableOpenMetrics: true})
 }
 
 // serveMetrics answers scrapes on listener until ctx ends.
-func serveMetrics(ctx context.Context, listener net.Listener, registry *prometheus.Registry, log *slog.Logger) {
+func serveMetrics(ctx context.Context, listener net.Listener, series prometheus.Gatherer, log *slog.Logger) {
 	mux := http.NewServeMux()
-	mux.Handle("/metrics", metricsHandler(registry))
+	mux.Handle("/metrics", metricsHandler(series))
 	server := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug)}
 	stopped := make(chan struct{})
 	go func() {

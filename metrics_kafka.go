@@ -26,29 +26,28 @@ type javaSeries struct {
 
 func newJavaSeries() javaSeries {
 	const fetch, group, producer = "kafka_consumer_consumer_fetch_manager_metrics_", "kafka_consumer_consumer_coordinator_metrics_", "kafka_producer_producer_metrics_"
-	partition, topic := []string{"client_id", "partition", "topic"}, []string{"client_id", "topic"}
 	return javaSeries{
-		lag:     newSeries(fetch+"records_lag", "Records behind, per inlet partition: retained and not yet written and confirmed.", partition...),
-		lagMax:  newSeries(fetch+"records_lag_max", "The maximum lag in the current window.", partition...),
-		lagAvg:  newSeries(fetch+"records_lag_avg", "The average lag in the current window.", partition...),
-		lead:    newSeries(fetch+"records_lead", "Records from the start of the log to the first that is not yet written and confirmed.", partition...),
-		leadMin: newSeries(fetch+"records_lead_min", "The minimum lead in the current window.", partition...),
-		leadAvg: newSeries(fetch+"records_lead_avg", "The average lead in the current window.", partition...),
+		lag:     newSeries(fetch+"records_lag", "Records behind, per inlet partition: retained and not yet written and confirmed."),
+		lagMax:  newSeries(fetch+"records_lag_max", "The maximum lag in the current window."),
+		lagAvg:  newSeries(fetch+"records_lag_avg", "The average lag in the current window."),
+		lead:    newSeries(fetch+"records_lead", "Records from the start of the log to the first that is not yet written and confirmed."),
+		leadMin: newSeries(fetch+"records_lead_min", "The minimum lead in the current window."),
+		leadAvg: newSeries(fetch+"records_lead_avg", "The average lead in the current window."),
 
-		recordsConsumed: newSeries(fetch+"records_consumed_rate", "Records read per second.", topic...),
-		bytesConsumed:   newSeries(fetch+"bytes_consumed_rate", "Bytes of keys, values and headers read per second.", topic...),
-		fetchLatency:    newSeries(fetch+"fetch_latency_avg", "The average time of a fetch request in milliseconds.", "client_id"),
+		recordsConsumed: newSeries(fetch+"records_consumed_rate", "Records read per second."),
+		bytesConsumed:   newSeries(fetch+"bytes_consumed_rate", "Bytes of keys, values and headers read per second."),
+		fetchLatency:    newSeries(fetch+"fetch_latency_avg", "The average time of a fetch request in milliseconds."),
 
-		commitLatency: newSeries(group+"commit_latency_avg", "The average time of a commit request in milliseconds.", "client_id"),
-		assigned:      newSeries(group+"assigned_partitions", "Partitions that are held.", "client_id"),
-		rebalances:    newSeries(group+"rebalance_total", "Rebalances that ended with an assignment.", "client_id"),
-		failed:        newSeries(group+"failed_rebalance_total", "Group sessions that ended with an error, after which the group is joined again.", "client_id"),
-		heartbeat:     newSeries(group+"last_heartbeat_seconds_ago", "Seconds since the last heartbeat was sent; -1 before the first.", "client_id"),
+		commitLatency: newSeries(group+"commit_latency_avg", "The average time of a commit request in milliseconds."),
+		assigned:      newSeries(group+"assigned_partitions", "Partitions that are held."),
+		rebalances:    newSeries(group+"rebalance_total", "Rebalances that ended with an assignment."),
+		failed:        newSeries(group+"failed_rebalance_total", "Group sessions that ended with an error, after which the group is joined again."),
+		heartbeat:     newSeries(group+"last_heartbeat_seconds_ago", "Seconds since the last heartbeat was sent; -1 before the first."),
 
-		recordsSent:    newSeries(producer+"record_send_rate", "Records written per second, per outlet.", topic...),
-		bytesSent:      newSeries(producer+"byte_rate", "Bytes of compressed records written per second, per outlet.", topic...),
-		errors:         newSeries(producer+"record_error_total", "Records that were not written, for good.", topic...),
-		requestLatency: newSeries(producer+"request_latency_avg", "The average time of a produce request in milliseconds.", "client_id"),
+		recordsSent:    newSeries(producer+"record_send_rate", "Records written per second, per outlet."),
+		bytesSent:      newSeries(producer+"byte_rate", "Bytes of compressed records written per second, per outlet."),
+		errors:         newSeries(producer+"record_error_total", "Records that were not written, for good."),
+		requestLatency: newSeries(producer+"request_latency_avg", "The average time of a produce request in milliseconds."),
 	}
 }
 

@@ -150,21 +150,21 @@ type ownSeries struct {
 }
 
 func newOwnSeries() ownSeries {
-	partition := func(name, help string) *series { return newSeries(namespace+"_"+name, help, "inlet", "partition") }
+	own := func(name, help string) *series { return newSeries(namespace+"_"+name, help) }
 	return ownSeries{
-		inFlight: partition("in_flight", "1 while a batch of the partition is with the process."),
-		stalled:  partition("stalled_seconds", "How long the partition has gone without committing; 0 when nothing is outstanding."),
-		stuck: partition("stalled_offset",
+		inFlight: own("in_flight", "1 while a batch of the partition is with the process."),
+		stalled:  own("stalled_seconds", "How long the partition has gone without committing; 0 when nothing is outstanding."),
+		stuck: own("stalled_offset",
 			"The first offset that is not committed, of a partition whose stall was warned of or that is read record by record after a failure; else absent."),
-		headroom:      partition("retention_headroom_records", "The committed offset minus the start of the log; below 0 records are gone that were not read."),
-		logStart:      partition("log_start_offset", "Where the partition's log begins."),
-		redelivered:   partition("redelivered_records_total", "Records sent to the process that this sidecar had sent it before."),
-		repeats:       partition("repeats_written_total", "Records written for batches whose writes had been begun before: at most so many are twice in the outlets' topics."),
-		lostRetention: partition("retention_lost_records_total", "Offsets that were removed from the log before they were read."),
-		held:          newSeries(namespace+"_held_partitions", "Partitions that are held back after repeated failures, so that the others work.", "inlet"),
-		oldest:        newSeries(namespace+"_oldest_uncommitted_seconds", "The age of the oldest uncommitted batch of the inlet; 0 when there is none.", "inlet"),
-		certificate: newSeries(namespace+"_client_certificate_expiry_timestamp_seconds",
-			"When the client certificate of the port's Kafka connection expires, in Unix time; absent without one.", "port"),
+		headroom:      own("retention_headroom_records", "The committed offset minus the start of the log; below 0 records are gone that were not read."),
+		logStart:      own("log_start_offset", "Where the partition's log begins."),
+		redelivered:   own("redelivered_records_total", "Records sent to the process that this sidecar had sent it before."),
+		repeats:       own("repeats_written_total", "Records written for batches whose writes had been begun before: at most so many are twice in the outlets' topics."),
+		lostRetention: own("retention_lost_records_total", "Offsets that were removed from the log before they were read."),
+		held:          own("held_partitions", "Partitions that are held back after repeated failures, so that the others work."),
+		oldest:        own("oldest_uncommitted_seconds", "The age of the oldest uncommitted batch of the inlet; 0 when there is none."),
+		certificate: own("client_certificate_expiry_timestamp_seconds",
+			"When the client certificate of the port's Kafka connection expires, in Unix time; absent without one."),
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"fmt"
 	"io"
 	"maps"
 	"math"
@@ -40,6 +41,16 @@ func (s *instance) scrape() scrape {
 	families, err := parser.TextToMetricFamilies(bytes.NewReader(text))
 	if err != nil {
 		s.bed.t.Fatal(err)
+	}
+	for name, family := range families {
+		seen := map[string]bool{}
+		for _, m := range family.Metric {
+			labels := fmt.Sprint(m.Label)
+			if seen[labels] {
+				s.bed.t.Errorf("%s is there twice with the labels %s", name, labels)
+			}
+			seen[labels] = true
+		}
 	}
 	return families
 }
@@ -313,11 +324,8 @@ func withCertificate() scrape {
 	if points[0].value != 1893456000 || len(newOwnSeries().portPoints(nil, &PortConfig{}, &Connection{CertificateExpires: (&tlsClient{}).certificateExpires})) > 0 {
 		panic("the expiry is not the certificate's, or is there without one")
 	}
-	m := &dto.Metric{}
-	_ = points[0].Write(m)
-	gauge := dto.MetricType_GAUGE
-	name := ours + "client_certificate_expiry_timestamp_seconds"
-	return scrape{name: {Name: &name, Type: &gauge, Metric: []*dto.Metric{m}}}
+	family := inFamilies(points)[0]
+	return scrape{family.GetName(): family}
 }
 
 func TestRecordsLostToRetentionAreCountedAndTold(t *testing.T) {
@@ -352,8 +360,8 @@ func TestAScrapeOfAThousandPartitionsIsShort(t *testing.T) {
 		in.held[p] = newAssignment(in, p)
 		in.held[p].logStart, in.held[p].base = 0, 0
 	}
-	registry := newRegistry(m, []*inlet{in}, nil)
-	server := metricsHandler(registry)
+	series := newGatherer(m, []*inlet{in}, nil)
+	server := metricsHandler(series)
 	first := &answer{header: http.Header{}}
 	server.ServeHTTP(first, &http.Request{Header: http.Header{}})
 	if text := first.body.String(); !strings.Contains(text, `records_lag_max{client_id="cart.router.in",partition="7",topic="shop_cart-events_v1"} 0`) {
