@@ -135,6 +135,10 @@ func (s *soak) round(length time.Duration) {
 			return b.serves(0) == nil, b.tail(5)
 		})
 	}
+	testkit.Eventually(s.t, 5*time.Minute, "what had to wait for the brokers is done", func() (bool, string) {
+		s.heal(true)
+		return len(s.heals) == 0, ""
+	})
 	s.judge()
 }
 
@@ -204,11 +208,15 @@ func (s *soak) startProcess(pod *soakPod, python bool) {
 
 // heal ends the troubles whose time has come, or all.
 func (s *soak) heal(all bool) {
-	slices.SortStableFunc(s.heals, func(a, b heal) int { return a.at.Compare(b.at) })
-	for len(s.heals) > 0 && (all || time.Now().After(s.heals[0].at)) {
-		do := s.heals[0].do
-		s.heals = s.heals[1:]
-		do()
+	heals := s.heals
+	s.heals = nil // one may have to be tried again later
+	slices.SortStableFunc(heals, func(a, b heal) int { return a.at.Compare(b.at) })
+	for _, h := range heals {
+		if all || time.Now().After(h.at) {
+			h.do()
+		} else {
+			s.heals = append(s.heals, h)
+		}
 	}
 	for _, pod := range s.pods {
 		if pod.sidecar != nil && !s.sick[pod.name] && !pod.sidecar.running() {
