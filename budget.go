@@ -67,6 +67,42 @@ const (
 	leastProgress = 256
 )
 
+const (
+	// enough is what an inlet has queued for a process that takes it, in bytes: a tenth of a second of the fastest. What is
+	// fetched beyond is memory for nothing.
+	enough = 8 << 20
+	// A partition that has nothing queued waits for no longer than hastePauses times hastePause for the others' queues.
+	hastePause, hastePauses = 10 * time.Millisecond, 10
+	// standing is how long the process has a batch before what is queued behind it counts as no supply for it any more.
+	standing = 5 * time.Second
+)
+
+// awaitNeed waits a little while the process has enough to come, and says whether ctx still runs.
+func (m *membership) awaitNeed(ctx context.Context) bool {
+	for range hastePauses {
+		if m.inlet.supply() <= enough {
+			return true
+		}
+		if !wait(ctx, hastePause) {
+			return false
+		}
+	}
+	return true
+}
+
+// supply is what is queued of the partitions that move, in bytes.
+func (in *inlet) supply() (bytes int64) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	since := time.Now().Add(-standing)
+	for _, a := range in.held {
+		if a.heldUntil.IsZero() && (a.withProcess == nil || a.withProcess.sent.After(since)) {
+			bytes += a.queueBytes
+		}
+	}
+	return bytes
+}
+
 // awaitRoom waits until there is room for another fetch, and says whether there is: ctx ends the wait. A process that
 // works makes room. Of one that does not, what it cannot be sent now is given back, to be read again when it can: so what
 // has nothing queued gets its turn. An inlet gives back of its own queues alone: what the others hold was within the bound

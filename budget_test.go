@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"maps"
 	"strings"
 	"testing"
 	"time"
@@ -91,6 +92,55 @@ func TestEveryPartitionHasItsTurnWithinTheBudgetWhileBatchesAreStuckForHours(t *
 			})
 		})
 	}
+}
+
+func TestWhatIsFetchedForAProcessThatTakesItIsEnoughAndNotMore(t *testing.T) {
+	t.Parallel()
+	inBubble(t, 100, func(t *testing.T, b *bed) {
+		b.deployment.Inlets[0].MaxRecords = 4
+		b.process.Inject(testkit.Fault{Delay: 20 * time.Millisecond})
+		b.produceLarge()
+		s := b.start()
+		s.awaitReady()
+		most := 0.0
+		for left := true; left; time.Sleep(5 * time.Millisecond) {
+			most = max(most, s.scrape().value("ankka_flow_sidecar_memory_used_bytes"))
+			ends, committed := b.offsets()
+			left = !maps.Equal(ends, committed)
+		}
+		// An answer, or the one batch of a producer that it brings at least, may come on top.
+		if most > enough+enough/4+1<<20 || most < enough/2 {
+			t.Errorf("at most %.1f MiB were held, of a backlog of 100", most/(1<<20))
+		}
+	})
+}
+
+func TestARecordOfAnIdlePartitionIsNotKeptWaitingByTheQueuesOfOthers(t *testing.T) {
+	t.Parallel()
+	inBubble(t, 100, func(t *testing.T, b *bed) {
+		const idle, slow = 99, 4 * time.Second
+		b.deployment.Inlets[0].MaxRecords = 4
+		b.process.Inject(testkit.Fault{Delay: slow, When: func(batch *flowv1.Batch) bool { return batch.GetPartition() != idle }})
+		b.produceLarge()
+		s := b.start()
+		s.awaitReady()
+		done := func() int64 {
+			_, committed := b.offsets()
+			return committed[testkit.TopicPartition{Topic: "in", Partition: idle}]
+		}
+		testkit.Eventually(t, time.Minute, "the partition is idle, and the others have more than enough queued", func() (bool, string) {
+			used := s.scrape().value("ankka_flow_sidecar_memory_used_bytes")
+			return done() == 60 && used > enough, fmt.Sprintf("%d are done, %.0f bytes are held", done(), used)
+		})
+		if err := b.kafka.Produce(t.Context(), []*kgo.Record{{Topic: "in", Partition: idle, Value: []byte("in time")}}); err != nil {
+			t.Fatal(err)
+		}
+		began := time.Now()
+		testkit.Eventually(t, slow, "it is delivered and committed", func() (bool, string) { return done() == 61, "" })
+		if took := time.Since(began); took > 2*hastePauses*hastePause {
+			t.Errorf("it took %s", took)
+		}
+	})
 }
 
 // TestAnInletWhoseQueuesAreStuckLeavesAnotherItsTurn has both inlets share the budget, and the one take all of it.

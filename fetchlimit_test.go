@@ -2,13 +2,18 @@ package main
 
 import (
 	"fmt"
+	"maps"
+	"math"
 	"math/rand/v2"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/thinkmorestupidless/ankka-flow-sidecar/testkit"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
 // TestRecordsThatWereCompressedStayWithinTheMemoryBudget has the process hang before a backlog that would take six times the
@@ -38,5 +43,50 @@ func TestRecordsThatWereCompressedStayWithinTheMemoryBudget(t *testing.T) {
 			t.Errorf("%.0f bytes of fetched records are held, the budget is %.0f", used, budget)
 		}
 		b.process.DropConnections()
+	})
+}
+
+// TestAFetchHasRoomForABatchOfEachOfAThousandPartitions is about speed: a batch that is larger than its partition's limit takes
+// a request of its own.
+func TestAFetchHasRoomForABatchOfEachOfAThousandPartitions(t *testing.T) {
+	t.Parallel()
+	const javaBatchSize = 16 << 10
+	inBubble(t, 1000, func(t *testing.T, b *bed) {
+		var mu sync.Mutex
+		limits := map[int32]int32{}
+		b.cluster.ControlKey(int16(kmsg.Fetch), func(req kmsg.Request) (kmsg.Response, error, bool) {
+			b.cluster.KeepControl()
+			mu.Lock()
+			defer mu.Unlock()
+			for _, topic := range req.(*kmsg.FetchRequest).Topics {
+				for _, p := range topic.Partitions {
+					limits[p.Partition] = p.PartitionMaxBytes
+				}
+			}
+			return nil, nil, false
+		})
+		client, err := b.kafka.Client(kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.ProducerLinger(time.Second), kgo.ProducerBatchCompression(kgo.NoCompression()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer client.Close()
+		b.start()
+		for range 4 { // the limit follows what a byte on the wire takes in memory
+			for range 20 * b.partitions {
+				r := &kgo.Record{Topic: "in", Partition: int32(len(b.inputs)) % b.partitions, Value: fmt.Appendf(nil, "in#%d;%s", len(b.inputs), strings.Repeat("x", 100))}
+				b.inputs = append(b.inputs, r)
+				client.Produce(t.Context(), r, nil)
+			}
+			if err := client.Flush(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			b.awaitCaughtUp(time.Minute)
+		}
+		testkit.Eventually(t, time.Minute, "each partition has room for a batch", func() (bool, string) {
+			mu.Lock()
+			defer mu.Unlock()
+			least := slices.Min(append(slices.Collect(maps.Values(limits)), math.MaxInt32))
+			return len(limits) == int(b.partitions) && least >= javaBatchSize, fmt.Sprintf("%d partitions are fetched, one with a limit of %d", len(limits), least)
+		})
 	})
 }

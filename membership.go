@@ -109,7 +109,7 @@ func (m *membership) poll(ctx context.Context) error {
 		m.readAgain()
 		m.client.AllowRebalance()
 		records := 0 // all that have come
-		if !m.awaitRoom(pollCtx) {
+		if !m.awaitNeed(pollCtx) || !m.awaitRoom(pollCtx) {
 			records = 1 // woken for something else: next to nothing more is taken
 		}
 		fetches := m.client.PollRecords(pollCtx, records)

@@ -26,7 +26,7 @@ type bareLoop struct {
 	mu      sync.Mutex
 	room    sync.Cond // that queues have shrunk
 	queues  map[int32][]*kgo.Record
-	queued  int
+	queued  int // bytes of memory, nearly
 	batches map[uint64]*bareBatch
 	with    map[int32]bool // partitions with a batch with the process
 	lastID  uint64
@@ -72,7 +72,7 @@ func runBare(ctx context.Context, server, in, out, process string, most int) err
 }
 
 func (l *bareLoop) poll(ctx context.Context) error {
-	const most = 100_000
+	const most = 32 << 20
 	for {
 		fetches := l.client.PollFetches(ctx)
 		if err := fetches.Err(); err != nil {
@@ -81,7 +81,9 @@ func (l *bareLoop) poll(ctx context.Context) error {
 		l.mu.Lock()
 		fetches.EachPartition(func(p kgo.FetchTopicPartition) {
 			l.queues[p.Partition] = append(l.queues[p.Partition], p.Records...)
-			l.queued += len(p.Records)
+			for _, r := range p.Records {
+				l.queued += sizeOf(r)
+			}
 			l.next(p.Partition)
 		})
 		for l.queued > most {
@@ -91,15 +93,25 @@ func (l *bareLoop) poll(ctx context.Context) error {
 	}
 }
 
+func sizeOf(r *kgo.Record) int { return len(r.Key) + len(r.Value) + 200 }
+
 // next sends the partition's next batch, when there is one. mu is held.
 func (l *bareLoop) next(partition int32) {
 	queue := l.queues[partition]
 	if l.with[partition] || len(queue) == 0 {
 		return
 	}
-	records := queue[:min(l.most, len(queue))]
+	const mostBytes = 1 << 20 // as the sidecar's are: a process takes no message over 4 MiB
+	var records []*kgo.Record
+	for bytes := 0; len(records) < min(l.most, len(queue)); {
+		r := queue[len(records)]
+		if bytes += len(r.Key) + len(r.Value); bytes > mostBytes && len(records) > 0 {
+			break
+		}
+		records = queue[:len(records)+1]
+		l.queued -= sizeOf(r)
+	}
 	l.queues[partition] = queue[len(records):]
-	l.queued -= len(records)
 	l.room.Signal()
 	l.with[partition] = true
 	l.lastID++

@@ -58,8 +58,7 @@ log.index.size.max.bytes=262144
 	if k.child, err = launch(dir, "kafka", nil, append(java, "kafka.Kafka", properties)...); err != nil {
 		return nil, err
 	}
-	k.client, err = kgo.NewClient(kgo.SeedBrokers(k.server), kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.ProducerLinger(2*time.Millisecond),
-		kgo.ProducerBatchCompression(kgo.NoCompression()), kgo.MaxBufferedRecords(100_000), kgo.MetadataMinAge(100*time.Millisecond), kgo.UnknownTopicRetries(100))
+	k.client, err = kgo.NewClient(kgo.SeedBrokers(k.server), kgo.MetadataMinAge(100*time.Millisecond))
 	if err != nil {
 		k.kill()
 		return nil, err
@@ -107,19 +106,27 @@ func (k *kafka) drop(ctx context.Context, topics ...string) error {
 	return deleted.Error()
 }
 
-// fill writes n records with keys and values of the given size, evenly over the partitions.
+// fill writes n records with keys and values of the given size, evenly over the partitions, in batches of the size that a Java
+// producer makes by default, or of one record.
 func (k *kafka) fill(ctx context.Context, topic string, partitions int32, n, size int) error {
+	producer, err := kgo.NewClient(kgo.SeedBrokers(k.server), kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.ProducerLinger(20*time.Millisecond),
+		kgo.ProducerBatchCompression(kgo.NoCompression()), kgo.ProducerBatchMaxBytes(int32(max(16<<10, size+1<<10))),
+		kgo.MaxBufferedRecords(100_000), kgo.MaxBufferedBytes(64<<20), kgo.MetadataMinAge(100*time.Millisecond), kgo.UnknownTopicRetries(100))
+	if err != nil {
+		return err
+	}
+	defer producer.Close()
 	value := []byte(strings.Repeat("0123456789abcdef", size/16+1)[:size])
 	var failed error
 	for i := range n {
 		record := &kgo.Record{Topic: topic, Partition: int32(i) % partitions, Key: fmt.Appendf(nil, "key-%d", i%10_000), Value: value}
-		k.client.Produce(ctx, record, func(_ *kgo.Record, err error) {
+		producer.Produce(ctx, record, func(_ *kgo.Record, err error) {
 			if err != nil {
 				failed = err // promises are called one after another
 			}
 		})
 	}
-	if err := k.client.Flush(ctx); err != nil {
+	if err := producer.Flush(ctx); err != nil {
 		return err
 	}
 	return failed
