@@ -9,16 +9,41 @@ import (
 	"google.golang.org/grpc/encoding/proto"
 	"google.golang.org/grpc/mem"
 	"google.golang.org/protobuf/encoding/protowire"
+	protobuf "google.golang.org/protobuf/proto"
 )
 
 // codec reads the process's answers without an object for each emit and each of its parts, which the generated code makes.
 // It understands the same as that code (FuzzAnswers), which it leaves everything else to.
-type codec struct{ encoding.CodecV2 }
+type codec struct {
+	encoding.CodecV2
+	buffers mem.BufferPool
+}
 
-func newCodec() codec { return codec{encoding.GetCodecV2(proto.Name)} }
+func newCodec() codec {
+	buffers, err := mem.NewBinaryTieredBufferPool(8, 10, 12, 14, 15, 16, 17, 18, 19, 20, 21, 22) // to the largest message
+	if err != nil {
+		panic(err) // of the numbers above
+	}
+	return codec{encoding.GetCodecV2(proto.Name), buffers}
+}
 
 // Name is empty, so that the content type stays application/grpc.
 func (codec) Name() string { return "" }
+
+// Marshal implements encoding.CodecV2. gRPC's own takes a mebibyte for every message over 32 KiB, which a batch of each
+// partition is with records of 1 KiB; here a buffer is at most twice its message.
+func (c codec) Marshal(v any) (mem.BufferSlice, error) {
+	message, ok := v.(protobuf.Message)
+	if !ok {
+		return c.CodecV2.Marshal(v)
+	}
+	buffer := c.buffers.Get(protobuf.Size(message))
+	if _, err := (protobuf.MarshalOptions{UseCachedSize: true}).MarshalAppend((*buffer)[:0], message); err != nil {
+		c.buffers.Put(buffer)
+		return nil, err
+	}
+	return mem.BufferSlice{mem.NewBuffer(buffer, c.buffers)}, nil
+}
 
 // Unmarshal implements encoding.CodecV2.
 func (c codec) Unmarshal(data mem.BufferSlice, v any) error {

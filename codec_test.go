@@ -36,12 +36,12 @@ func FuzzAnswers(f *testing.F) {
 	f.Add([]byte("\x0a\x02\x0b\x0c"))             // a group that is not known
 	f.Add([]byte("\x0d\x01\x02\x03\x04\x0a\x00")) // a field of another kind
 	f.Add([]byte("\x80\x80\x80\x80\x30\x30"))     // a field's number that is too large
-	reused := &fromProcess{}
+	reused, codec := &fromProcess{}, newCodec()
 	f.Fuzz(func(t *testing.T, message []byte) {
 		var generated flowv1.FromProcess
 		expected := proto.Unmarshal(message, &generated)
 		half := len(message) / 2 // the frames of a connection end anywhere
-		err := newCodec().Unmarshal(mem.BufferSlice{mem.SliceBuffer(message[:half]), mem.SliceBuffer(message[half:])}, reused)
+		err := codec.Unmarshal(mem.BufferSlice{mem.SliceBuffer(message[:half]), mem.SliceBuffer(message[half:])}, reused)
 		if (err == nil) != (expected == nil) {
 			t.Fatalf("%x: %v, the generated code says %v", message, err, expected)
 		}
@@ -125,5 +125,26 @@ func TestAnEmitWithoutAKeyHasNone(t *testing.T) {
 	b.hold(nil, &fromProcess{hasRecord: true})
 	if r := b.emits[0].record; r.Key != nil || r.Value == nil || r.Headers != nil {
 		t.Errorf("key %v, value %v, headers %v", r.Key, r.Value, []kgo.RecordHeader(r.Headers))
+	}
+}
+
+func TestAMessagesBufferIsAtMostTwiceItsSize(t *testing.T) {
+	for _, size := range []int{1, 1000, 33 << 10, 108 << 10, 2 << 20, maxRecordBytes} {
+		message := &flowv1.ToProcess{Message: &flowv1.ToProcess_Batch{Batch: &flowv1.Batch{
+			BatchId: 7, Inlet: "in", Records: []*flowv1.InputRecord{{Record: &flowv1.Record{Value: make([]byte, size)}}},
+		}}}
+		encoded, err := newCodec().Marshal(message)
+		if err != nil {
+			t.Fatal(err)
+		}
+		bytes := encoded.Materialize()
+		if held := cap(encoded[0].ReadOnlyData()); len(encoded) != 1 || held > max(256, 2*len(bytes)) {
+			t.Errorf("a message of %d bytes takes %d", len(bytes), held)
+		}
+		var decoded flowv1.ToProcess
+		if err := proto.Unmarshal(bytes, &decoded); err != nil || !proto.Equal(&decoded, message) {
+			t.Errorf("a message of %d bytes is another after it was encoded (%v)", len(bytes), err)
+		}
+		encoded.Free()
 	}
 }

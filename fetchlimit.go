@@ -43,7 +43,7 @@ func (e *expansion) next(factor float64) float64 {
 const unknownExpansion = 256
 
 // limitFetches keeps what one answer may bring of a partition within a quarter of its share of the memory budget, and of
-// all within a quarter of enough: another is on its way, and one more with the client. The inlet's mu is held.
+// all within what an answer may be: another is on its way, and one more with the client. The inlet's mu is held.
 func (m *membership) limitFetches() {
 	// An answer has one batch that is over its partition's limit, and only when it is the first: with a thousand partitions
 	// each batch would take a request. So the least, which is reckoned in memory too, is a batch of the Java producer's default
@@ -52,7 +52,7 @@ func (m *membership) limitFetches() {
 	in, cfg := m.inlet, m.inlet.cfg.Consumer
 	m.limitedFor = m.factor
 	ofPartition := min(int64(cfg.MaxPartitionFetch), int64(max(leastOfPartition, float64(in.budget.share())/4)/m.factor))
-	ofAll := min(int64(cfg.FetchMaxBytes), max(least, int64(enough/4/m.factor)))
+	ofAll := min(int64(cfg.FetchMaxBytes), max(least, int64(oneAnswer/m.factor)))
 	m.client.UpdateFetchMaxBytes(int32(ofAll), int32(ofPartition))
 }
 
