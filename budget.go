@@ -73,7 +73,7 @@ const (
 	enough = 6 << 20
 	// oneAnswer is what an answer to a fetch may become of it. Smaller ones cost more: with half, a tenth of the throughput.
 	oneAnswer = 2 << 20
-	// A partition that has nothing queued waits for no longer than hastePauses times hastePause for the others' queues.
+	// The next answer waits for no longer than hastePauses times hastePause: it may be of a partition that has nothing queued.
 	hastePause, hastePauses = 10 * time.Millisecond, 10
 	// standing is how long the process has a batch before what is queued behind it counts as no supply for it any more.
 	standing = 5 * time.Second

@@ -137,7 +137,8 @@ func TestARecordOfAnIdlePartitionIsNotKeptWaitingByTheQueuesOfOthers(t *testing.
 		}
 		began := time.Now()
 		testkit.Eventually(t, slow, "it is delivered and committed", func() (bool, string) { return done() == 61, "" })
-		if took := time.Since(began); took > 2*hastePauses*hastePause {
+		// Answers with records of the others may come first, but only until those have their shares.
+		if took := time.Since(began); took > (fetchedAtMost/oneAnswer+1)*hastePauses*hastePause {
 			t.Errorf("it took %s", took)
 		}
 	})
