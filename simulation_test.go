@@ -25,6 +25,7 @@ type simulation struct {
 	pods   []*instance
 	static bool // members are static, by the names of their pods
 
+	stops        sync.WaitGroup
 	planned      bool     // nothing fails: pods come and go as in a roll or when they are scaled, and nothing comes twice
 	misbehaviour []func() // of the processes; each takes one away
 
@@ -111,6 +112,7 @@ func simulate(t *testing.T, seed uint64) {
 		for _, p := range b.processes {
 			p.SetDiscovery(testkit.DiscoverAnswers)
 		}
+		s.stops.Wait() // a pod that is about to end works nothing off
 		if len(s.alive()) == 0 {
 			s.startPod()
 		}
@@ -223,7 +225,7 @@ func (s *simulation) fault() {
 			time.AfterFunc(d, func() { s.net.thaw(process) })
 		}
 		s.note("%s is stopped", pod.host)
-		go s.stop(pod)
+		s.stops.Go(func() { s.stop(pod) })
 	case 1:
 		s.note("%s is killed", pod.host)
 		pod.crash()
@@ -311,7 +313,7 @@ func (s *simulation) plan(pod *instance, alive int) {
 	}
 	if s.rand.IntN(2) == 0 {
 		s.note("%s is stopped", pod.host)
-		go s.stop(pod)
+		s.stops.Go(func() { s.stop(pod) })
 	}
 }
 
