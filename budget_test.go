@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"maps"
 	"strings"
 	"testing"
 	"time"
@@ -14,7 +13,10 @@ import (
 )
 
 // produceLarge fills each partition of topic "in" with one batch of nearly a mebibyte, of 60 records.
-func (b *bed) produceLarge() {
+func (b *bed) produceLarge() { b.produceBatches(60, 16<<10) }
+
+// produceBatches gives each partition of topic "in" one batch, of so many records of nearly so many bytes.
+func (b *bed) produceBatches(records int32, size int) {
 	b.t.Helper()
 	client, err := b.kafka.Client(kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.ProducerBatchCompression(kgo.NoCompression()),
 		kgo.ProducerBatchMaxBytes(1<<20), kgo.ProducerLinger(time.Second))
@@ -22,8 +24,8 @@ func (b *bed) produceLarge() {
 		b.t.Fatal(err)
 	}
 	defer client.Close()
-	for i := range 60 * b.partitions {
-		r := &kgo.Record{Topic: "in", Partition: i / 60, Value: fmt.Appendf(nil, "in#%d;%s", i, strings.Repeat("x", 16<<10))}
+	for i := range records * b.partitions {
+		r := &kgo.Record{Topic: "in", Partition: i / records, Value: fmt.Appendf(nil, "in#%d;%s", len(b.inputs), strings.Repeat("x", size))}
 		b.inputs = append(b.inputs, r)
 		client.Produce(context.Background(), r, nil)
 	}
@@ -103,11 +105,10 @@ func TestWhatIsFetchedForAProcessThatTakesItIsEnoughAndNotMore(t *testing.T) {
 		s := b.start()
 		s.awaitReady()
 		most := 0.0
-		for left := true; left; time.Sleep(5 * time.Millisecond) {
+		testkit.Eventually(t, time.Minute, "all is committed", func() (bool, string) {
 			most = max(most, s.scrape().value("ankka_flow_sidecar_memory_used_bytes"))
-			ends, committed := b.offsets()
-			left = !maps.Equal(ends, committed)
-		}
+			return b.caughtUp()
+		})
 		// An answer may come on top, which brings a producer's batch whole.
 		if most > enough+oneAnswer+1<<20 || most < enough/2 {
 			t.Errorf("at most %.1f MiB were held, of a backlog of 100", most/(1<<20))

@@ -65,21 +65,9 @@ func TestAFetchHasRoomForABatchOfEachOfAThousandPartitions(t *testing.T) {
 			}
 			return nil, nil, false
 		})
-		client, err := b.kafka.Client(kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.ProducerLinger(time.Second), kgo.ProducerBatchCompression(kgo.NoCompression()))
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer client.Close()
 		b.start()
 		for range 4 { // the limit follows what a byte on the wire takes in memory
-			for range 20 * b.partitions {
-				r := &kgo.Record{Topic: "in", Partition: int32(len(b.inputs)) % b.partitions, Value: fmt.Appendf(nil, "in#%d;%s", len(b.inputs), strings.Repeat("x", 100))}
-				b.inputs = append(b.inputs, r)
-				client.Produce(t.Context(), r, nil)
-			}
-			if err := client.Flush(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			b.produceBatches(20, 100)
 			b.awaitCaughtUp(time.Minute)
 		}
 		testkit.Eventually(t, time.Minute, "each partition has room for a batch", func() (bool, string) {
