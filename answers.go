@@ -167,7 +167,11 @@ func (b *batch) hold(o *outlet, e *fromProcess) int64 {
 	if e.key != nil {
 		r.Key = b.keep(e.key)
 	}
-	r.Value = b.keep(e.value) // nil would be a tombstone, and the protocol has none
+	if e.alone && 2*len(e.value) > e.size {
+		r.Value = e.value
+	} else {
+		r.Value = b.keep(e.value) // nil would be a tombstone, and the protocol has none
+	}
 	if len(e.headers) > 0 {
 		r.Headers = make([]kgo.RecordHeader, len(e.headers))
 		for i, h := range e.headers {

@@ -55,7 +55,7 @@ func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
 	a.buffer = slices.Grow(a.buffer[:0], data.Len())[:data.Len()]
 	data.CopyTo(a.buffer)
 	err := a.parse(a.buffer)
-	if cap(a.buffer) > kept {
+	if a.alone = cap(a.buffer) > kept; a.alone {
 		a.buffer = nil
 	}
 	return err
@@ -68,9 +68,11 @@ const (
 	failAnswer protowire.Number = 3
 )
 
-// fromProcess is a FromProcess, and the memory of the next: what it refers to is overwritten by that.
+// fromProcess is a FromProcess, and the memory of the next: what it refers to is overwritten by that, unless it is alone in
+// its memory.
 type fromProcess struct {
-	size    int              // encoded
+	size    int // encoded
+	alone   bool
 	kind    protowire.Number // 0: none that is known
 	batchID uint64
 	reason  []byte // of a Fail
