@@ -51,8 +51,14 @@ func (m *membership) limitFetches() {
 	const leastOfPartition, least = 64 << 10, 64 << 10
 	in, cfg := m.inlet, m.inlet.cfg.Consumer
 	m.limitedFor = m.factor
-	ofPartition := min(int64(cfg.MaxPartitionFetch), int64(max(leastOfPartition, float64(in.budget.share())/4)/m.factor))
 	ofAll := min(int64(cfg.FetchMaxBytes), max(least, int64(oneAnswer/m.factor)))
+	factor := m.factor
+	if factor == unknownExpansion {
+		// A broker keeps a partition's limit until it has sent something of it, and with small ones it sends of one partition at
+		// a time: a thousand would take a thousand requests. Until more is known the answer's own limit is enough.
+		factor = 1
+	}
+	ofPartition := min(int64(cfg.MaxPartitionFetch), int64(max(leastOfPartition, float64(in.budget.share())/4)/factor))
 	m.client.UpdateFetchMaxBytes(int32(ofAll), int32(ofPartition))
 }
 
