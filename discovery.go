@@ -195,12 +195,17 @@ func containsAny(text string, parts ...string) bool {
 // call, and only through dialNet: plain text, no proxy, nothing looked up. It sends no keepalive pings, which a gRPC server
 // of any default policy would answer with GOAWAY, and it is never closed for being idle. The caller closes it.
 func dialProcess(address string, dialNet func(ctx context.Context, network, address string) (net.Conn, error)) (*grpc.ClientConn, error) {
+	const window = 1 << 20 // bytes of answers that may be under way
 	return grpc.NewClient("passthrough:///"+address,
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) { return dialNet(ctx, "tcp", address) }),
 		grpc.WithNoProxy(),
 		grpc.WithDisableServiceConfig(),
 		grpc.WithIdleTimeout(0),
+		// Windows of a given size: gRPC finds out the best by a ping for nearly every message, which costs the process more than
+		// the windows give.
+		grpc.WithInitialWindowSize(window),
+		grpc.WithInitialConnWindowSize(window),
 		grpc.WithUserAgent("ankka-flow-sidecar/"+sidecarVersion()),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxReceiveBytes)),
 		grpc.WithConnectParams(grpc.ConnectParams{
