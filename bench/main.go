@@ -164,7 +164,7 @@ func (b *bench) all(ctx context.Context) error {
 	return nil
 }
 
-// baseline is what the sidecar is compared with under load.
+// baseline is what the sidecar is compared with.
 func (b *bench) baseline() system {
 	if b.earlier != "" {
 		return earlier
@@ -288,7 +288,7 @@ func (b *bench) measureLatency(ctx context.Context, lasting time.Duration) error
 	names := []string{"p50", "p90", "p99"}
 	figures := map[system][3][]float64{}
 	for range b.pairs {
-		for _, s := range []system{direct, sidecar, bare} {
+		for _, s := range []system{direct, sidecar, b.baseline()} {
 			p, err := b.latency(ctx, s, lasting)
 			if err != nil {
 				return err
@@ -304,9 +304,9 @@ func (b *bench) measureLatency(ctx context.Context, lasting time.Duration) error
 	goals := []goal{atMost(0.8), nil, atMost(3)}
 	for i, name := range names {
 		base := median(figures[direct][i])
-		ours, theirs := median(figures[sidecar][i])-base, median(figures[bare][i])-base
+		ours, theirs := median(figures[sidecar][i])-base, median(figures[b.baseline()][i])-base
 		b.report.add("latency added at 200/s, "+name, "ms", ours, goals[i])
-		b.report.add("latency added at 200/s, "+name+", against the bare loop", "times", ours/theirs, atMost(1.1))
+		b.report.add(fmt.Sprintf("latency added at 200/s, %s, against the %s", name, b.baseline()), "times", ours/theirs, atMost(1.1))
 	}
 	return nil
 }
