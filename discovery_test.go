@@ -5,14 +5,17 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"io"
 	"log/slog"
 	"net"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"golang.org/x/net/http2"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
@@ -171,6 +174,61 @@ func TestAnIdleConnectionToTheProcessIsNeitherPingedNorClosed(t *testing.T) {
 		}
 		if got := len(network.dialed()); got != 1 {
 			t.Errorf("dialed %d times", got)
+		}
+	})
+}
+
+// written keeps what is written to a connection.
+type written struct {
+	net.Conn
+	mu    sync.Mutex
+	bytes bytes.Buffer
+}
+
+func (w *written) Write(b []byte) (int, error) {
+	n, err := w.Conn.Write(b)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.bytes.Write(b[:n])
+	return n, err
+}
+
+// TestTheProcessIsNotPingedForItsAnswers is about what each emit costs the process, which has to answer a ping.
+func TestTheProcessIsNotPingedForItsAnswers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var connection written
+		dial := func(ctx context.Context) (_ net.Conn, err error) {
+			connection.Conn, err = process(t, answering(routerSpec()))(ctx)
+			return &connection, err
+		}
+		d := runDiscovery(t.Context(), &pipeNet{dials: []func(context.Context) (net.Conn, error){dial}}, routerSpec())
+		if d.err != nil {
+			t.Fatal(d.err)
+		}
+		const calls = 10
+		for range calls {
+			if _, err := flowv1.NewDiscoveryClient(d.conn).Discover(t.Context(), &flowv1.SidecarInfo{}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		d.conn.Close()
+		synctest.Wait()
+		connection.bytes.Next(len(http2.ClientPreface))
+		framer := http2.NewFramer(nil, &connection.bytes)
+		sent := map[http2.FrameType]int{}
+		for {
+			frame, err := framer.ReadFrame()
+			if err == io.EOF {
+				break
+			} else if err != nil {
+				t.Fatal(err)
+			}
+			if header := frame.Header(); header.Type != http2.FramePing || !header.Flags.Has(http2.FlagPingAck) {
+				sent[header.Type]++
+			}
+		}
+		if sent[http2.FrameData] < calls || sent[http2.FramePing] > 0 {
+			t.Errorf("sent were %v", sent)
 		}
 	})
 }
