@@ -16,13 +16,14 @@ import (
 type system string
 
 const (
-	sidecar  system = "sidecar"           // with an echo process in Go
-	bare     system = "bare loop"         // with the same process
-	python   system = "sidecar, Python"   // with an echo process on the published Python SDK
-	userLoop system = "confluent-kafka"   // a loop in Python, without sidecar and protocol
-	blocked  system = "sidecar, blocked"  // with a process that answers nothing
-	direct   system = "producer to inlet" // nothing between: the inlet's topic is the outlet's
-	earlier  system = "sidecar before"    // the change that is measured
+	sidecar    system = "sidecar"           // with an echo process in Go
+	bare       system = "bare loop"         // with the same process
+	python     system = "sidecar, Python"   // with an echo process on the published Python SDK
+	barePython system = "bare loop, Python" // with that process too
+	userLoop   system = "confluent-kafka"   // a loop in Python, without sidecar and protocol
+	blocked    system = "sidecar, blocked"  // with a process that answers nothing
+	direct     system = "producer to inlet" // nothing between: the inlet's topic is the outlet's
+	earlier    system = "sidecar before"    // the change that is measured
 )
 
 // running is a system at work.
@@ -76,7 +77,7 @@ func (b *bench) run(ctx context.Context, s system, in, out string, batch int) (*
 		r.stop()
 		return nil, err
 	}
-	if s == bare {
+	if s == bare || s == barePython {
 		r.measured, err = launch(dir, "bare", nil, b.self, "bare", b.kafka.server, in, out, r.address, fmt.Sprint(batch))
 	} else {
 		program := b.sidecar
@@ -95,7 +96,7 @@ func (b *bench) run(ctx context.Context, s system, in, out string, batch int) (*
 // startProcess starts a system's process at its address and waits until it listens.
 func (b *bench) startProcess(ctx context.Context, r *running, s system, dir string) (err error) {
 	switch s {
-	case python:
+	case python, barePython:
 		port := r.address[len("127.0.0.1:"):]
 		r.process, err = launch(dir, "process", []string{"FLOW_PROCESS_PORT=" + port}, b.python, filepath.Join(b.source, "python", "echo.py"))
 	case blocked:
