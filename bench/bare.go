@@ -41,32 +41,36 @@ type bareBatch struct {
 	unconfirmed int
 }
 
-// runBare runs the loop until something fails or the process is ended.
+// runBare runs the loop until something fails or the process is ended. Without a process's address it consumes and produces
+// alone: each batch is written as it was read.
 func runBare(ctx context.Context, server, in, out, process string, most int) error {
-	connection, err := grpc.NewClient(process, grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		return err
-	}
-	stream, err := pb.NewStreamletClient(connection).Run(ctx)
-	if err != nil {
-		return err
-	}
 	client, err := kgo.NewClient(kgo.SeedBrokers(server), kgo.ConsumerGroup("bare-"+out), kgo.ConsumeTopics(in), kgo.DisableAutoCommit(),
 		kgo.ConsumeStartOffset(kgo.NewOffset().AtStart()), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
 		kgo.DefaultProduceTopic(out), kgo.ProducerLinger(0), kgo.ProducerBatchCompression(kgo.NoCompression()))
 	if err != nil {
 		return err
 	}
-	l := &bareLoop{client: client, stream: stream, in: in, out: out, most: most, queues: map[int32][]*kgo.Record{}, batches: map[uint64]*bareBatch{},
+	l := &bareLoop{client: client, in: in, out: out, most: most, queues: map[int32][]*kgo.Record{}, batches: map[uint64]*bareBatch{},
 		sends: make(chan *pb.Batch, 10_000), with: map[int32]bool{}, offsets: map[int32]kgo.EpochOffset{}, due: make(chan struct{}, 1)}
 	l.room.L = &l.mu
-	if err := stream.Send(&pb.ToProcess{Message: &pb.ToProcess_Start{Start: &pb.Start{}}}); err != nil {
-		return err
-	}
 	failed := make(chan error, 4)
-	go func() { failed <- l.send() }()
+	if process == "" {
+		go func() { failed <- l.echo(ctx) }()
+	} else {
+		connection, err := grpc.NewClient(process, grpc.WithTransportCredentials(insecure.NewCredentials()))
+		if err != nil {
+			return err
+		}
+		if l.stream, err = pb.NewStreamletClient(connection).Run(ctx); err != nil {
+			return err
+		}
+		if err := l.stream.Send(&pb.ToProcess{Message: &pb.ToProcess_Start{Start: &pb.Start{}}}); err != nil {
+			return err
+		}
+		go func() { failed <- l.send() }()
+		go func() { failed <- l.receive(ctx) }()
+	}
 	go func() { failed <- l.poll(ctx) }()
-	go func() { failed <- l.receive(ctx) }()
 	go func() { failed <- l.commit(ctx) }()
 	return <-failed
 }
@@ -146,30 +150,49 @@ func (l *bareLoop) receive(ctx context.Context) error {
 			l.mu.Unlock()
 			continue
 		}
-		id := message.GetAck().GetBatchId()
-		l.mu.Lock()
-		b := l.batches[id]
-		delete(l.batches, id)
-		l.with[b.partition] = false
-		l.next(b.partition)
-		b.unconfirmed = len(b.emits)
-		l.mu.Unlock()
-		for _, r := range b.emits {
-			l.client.Produce(ctx, r, func(_ *kgo.Record, err error) {
-				if err != nil {
-					panic(err) // no care for failure
-				}
-				l.mu.Lock()
-				defer l.mu.Unlock()
-				if b.unconfirmed--; b.unconfirmed == 0 {
-					l.offsets[b.partition] = b.next
-					select {
-					case l.due <- struct{}{}:
-					default:
-					}
-				}
-			})
+		l.answered(ctx, message.GetAck().GetBatchId())
+	}
+}
+
+// echo is in the process's place.
+func (l *bareLoop) echo(ctx context.Context) error {
+	for batch := range l.sends {
+		emits := make([]*kgo.Record, len(batch.GetRecords()))
+		for i, r := range batch.GetRecords() {
+			emits[i] = &kgo.Record{Key: r.GetRecord().GetKey(), Value: r.GetRecord().GetValue()}
 		}
+		l.mu.Lock()
+		l.batches[batch.GetBatchId()].emits = emits
+		l.mu.Unlock()
+		l.answered(ctx, batch.GetBatchId())
+	}
+	return nil
+}
+
+// answered writes what was emitted for a batch, and has the partition's next one sent.
+func (l *bareLoop) answered(ctx context.Context, id uint64) {
+	l.mu.Lock()
+	b := l.batches[id]
+	delete(l.batches, id)
+	l.with[b.partition] = false
+	l.next(b.partition)
+	b.unconfirmed = len(b.emits)
+	l.mu.Unlock()
+	for _, r := range b.emits {
+		l.client.Produce(ctx, r, func(_ *kgo.Record, err error) {
+			if err != nil {
+				panic(err) // no care for failure
+			}
+			l.mu.Lock()
+			defer l.mu.Unlock()
+			if b.unconfirmed--; b.unconfirmed == 0 {
+				l.offsets[b.partition] = b.next
+				select {
+				case l.due <- struct{}{}:
+				default:
+				}
+			}
+		})
 	}
 }
 

@@ -198,7 +198,11 @@ func (b *bench) compare(ctx context.Context, l load, ours, theirs system) error 
 	if !b.wanted(l.String()) {
 		return nil
 	}
-	speeds, err := b.inTurns(ctx, l.String(), l, ours, theirs)
+	systems := []system{ours, theirs}
+	if !b.short && b.earlier == "" {
+		systems = append(systems, alone)
+	}
+	speeds, err := b.inTurns(ctx, l.String(), l, systems...)
 	if err != nil {
 		return err
 	}
@@ -210,6 +214,9 @@ func (b *bench) compare(ctx context.Context, l load, ours, theirs system) error 
 	perSecond, cpu := func(s speed) float64 { return s.PerSecond }, func(s speed) float64 { return s.CPU }
 	b.report.ratio(l.String(), "records/s", of(a, perSecond), of(z, perSecond), atLeast(least))
 	b.report.ratio(l.String(), "CPU s per million", of(a, cpu), of(z, cpu), atMost(1.1))
+	if len(speeds[alone]) > 0 {
+		b.report.ratio(l.String()+", against consuming and producing alone", "records/s", of(a, perSecond), of(speeds[alone], perSecond), nil)
+	}
 	var most goal // of the loads that the goals name
 	switch {
 	case l.partitions == 12 && l.size == 1<<10:

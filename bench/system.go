@@ -16,14 +16,15 @@ import (
 type system string
 
 const (
-	sidecar    system = "sidecar"           // with an echo process in Go
-	bare       system = "bare loop"         // with the same process
-	python     system = "sidecar, Python"   // with an echo process on the published Python SDK
-	barePython system = "bare loop, Python" // with that process too
-	userLoop   system = "confluent-kafka"   // a loop in Python, without sidecar and protocol
-	blocked    system = "sidecar, blocked"  // with a process that answers nothing
-	direct     system = "producer to inlet" // nothing between: the inlet's topic is the outlet's
-	earlier    system = "sidecar before"    // the change that is measured
+	sidecar    system = "sidecar"             // with an echo process in Go
+	bare       system = "bare loop"           // with the same process
+	alone      system = "consume and produce" // the same without a process
+	python     system = "sidecar, Python"     // with an echo process on the published Python SDK
+	barePython system = "bare loop, Python"   // with that process too
+	userLoop   system = "confluent-kafka"     // a loop in Python, without sidecar and protocol
+	blocked    system = "sidecar, blocked"    // with a process that answers nothing
+	direct     system = "producer to inlet"   // nothing between: the inlet's topic is the outlet's
+	earlier    system = "sidecar before"      // the change that is measured
 )
 
 // running is a system at work.
@@ -66,6 +67,10 @@ func (b *bench) run(ctx context.Context, s system, in, out string, batch int) (*
 	r := &running{}
 	if s == userLoop {
 		r.measured, err = launch(dir, "loop", nil, b.python, filepath.Join(b.source, "python", "loop.py"), b.kafka.server, in, out, fmt.Sprint(batch))
+		return r, err
+	}
+	if s == alone {
+		r.measured, err = launch(dir, "alone", nil, b.self, "bare", b.kafka.server, in, out, "", fmt.Sprint(batch))
 		return r, err
 	}
 	port, err := freePort()
